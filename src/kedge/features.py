@@ -1,0 +1,303 @@
+"""Features and text prototypes: the hand-over between an encoder and everything after it.
+
+| name           | shape  | what                                                      |
+|----------------|--------|-----------------------------------------------------------|
+| image_features | n×d    | unit rows, any float type                                 |
+| head.features  | k×d    | unit text prototypes                                      |
+| labels         | n      | class numbers, if known; no method ever sees them         |
+| views          | n×v×d  | features of augmented views, if extracted; view 0 is the image itself |
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ._files import content_hash, existing, load_tensors, save_tensors
+from .arrays import Array, as_tensor, check_unit_rows, unit, unit_rows, working
+from .errors import FileError, InputError, did_you_mean
+
+KIND, VERSION = "features", 1
+CLIP_LOGIT_SCALE = 100.0
+
+
+@dataclass(frozen=True, eq=False)
+class TextHead:
+    """The text side of a zero-shot classifier: k unit prototypes, the encoder's logit scale, the class names."""
+
+    features: Tensor
+    logit_scale: float = CLIP_LOGIT_SCALE
+    class_names: tuple[str, ...] = ()
+
+    @classmethod
+    def from_arrays(
+        cls,
+        text_features: Array,
+        logit_scale: float = CLIP_LOGIT_SCALE,
+        class_names: Sequence[str] | None = None,
+        *,
+        normalize: bool = False,
+    ) -> TextHead:
+        """Check a k×d array of prototypes and make it a head; unit rows, float32 or float64."""
+        t = as_tensor(text_features, "text_features", ndim=2)
+        check_unit_rows(t, "text_features", normalize=normalize)
+        try:
+            scale = float(logit_scale)
+        except (TypeError, ValueError):
+            scale = float("nan")
+        if not 0 < scale < float("inf"):
+            raise InputError(
+                f"logit_scale must be a positive number; got {logit_scale!r}. CLIP's is 100 (exp of its learned parameter)."
+            )
+        names = tuple(f"class {j}" for j in range(len(t))) if class_names is None else tuple(map(str, class_names))
+        if len(names) != len(t):
+            raise InputError(f"{len(names)} class names for {len(t)} text features. Pass one name per row.")
+        return cls(unit_rows(t, normalize=normalize), scale, names)
+
+    @property
+    def k(self) -> int:
+        """Number of classes."""
+        return self.features.shape[0]
+
+    @property
+    def d(self) -> int:
+        """Dimension of the features."""
+        return self.features.shape[1]
+
+    def like(self, x: Tensor) -> TextHead:
+        """This head on the device and in the precision of `x`."""
+        return replace(self, features=working(self.features, like=x))
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSet:
+    """Image features with the text head they were made for. Build with `from_arrays`, `load` or `from_npz`."""
+
+    image_features: Tensor
+    head: TextHead
+    labels: Tensor | None = None
+    views: Tensor | None = None
+    paths: tuple[str, ...] | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        image_features: Array,
+        text_features: Array | TextHead,
+        *,
+        logit_scale: float = CLIP_LOGIT_SCALE,
+        class_names: Sequence[str] | None = None,
+        labels: Array | None = None,
+        views: Array | None = None,
+        paths: Sequence[str] | None = None,
+        provenance: Mapping[str, Any] | None = None,
+        normalize: bool = False,
+    ) -> FeatureSet:
+        """Check arrays against each other and join them; with `normalize`, rows are scaled to unit norm."""
+        x = as_tensor(image_features, "image_features", ndim=2)
+        if isinstance(text_features, TextHead):
+            head = text_features
+        else:
+            head = TextHead.from_arrays(text_features, logit_scale, class_names, normalize=normalize)
+        check_same_dimension(x, head, "image_features")
+        check_unit_rows(x, "image_features", normalize=normalize)
+        n = len(x)
+        if views is not None:
+            views = as_tensor(views, "views", ndim=3)
+            check_same_dimension(views, head, "views")
+            _check_count(len(views), n, "views")
+            check_unit_rows(views, "views", normalize=normalize)
+        if labels is not None:
+            labels = _checked_labels(labels, n, head.k)
+        if paths is not None:
+            _check_count(len(paths), n, "paths")
+        return cls(
+            unit(working(x)) if normalize else x,
+            head,
+            labels,
+            unit(working(views)) if normalize and views is not None else views,
+            None if paths is None else tuple(map(str, paths)),
+            dict(provenance or {}),
+        )
+
+    def __len__(self) -> int:
+        return self.image_features.shape[0]
+
+    def take(self, indices: Array) -> FeatureSet:
+        """The images at these positions, in this order; a slice keeps the memory map."""
+        if not isinstance(indices, slice):
+            indices = torch.as_tensor(indices, dtype=torch.long)
+        pick = range(len(self))[indices] if isinstance(indices, slice) else indices.tolist()
+        return replace(
+            self,
+            image_features=self.image_features[indices],
+            labels=None if self.labels is None else self.labels[indices],
+            views=None if self.views is None else self.views[indices],
+            paths=None if self.paths is None else tuple(self.paths[i] for i in pick),
+        )
+
+    @cached_property
+    def hash(self) -> str:
+        """sha256 of the content: the same features, head, labels, paths and provenance give the same hash."""
+        tensors, meta = self._parts()
+        return content_hash(tensors, {"kind": KIND, "version": VERSION, **meta})
+
+    def save(self, path: str | Path) -> str:
+        """Write one safetensors file, by rename; returns the content hash."""
+        tensors, meta = self._parts()
+        return save_tensors(path, KIND, VERSION, tensors, meta)
+
+    def _parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        tensors = {"image_features": self.image_features, "text_features": self.head.features}
+        if self.labels is not None:
+            tensors["labels"] = self.labels
+        if self.views is not None:
+            tensors["views"] = self.views
+        if self.paths is not None:  # bytes, since a million paths would not fit a safetensors header
+            tensors["paths"] = torch.frombuffer(bytearray("\0".join(self.paths).encode()), dtype=torch.uint8)
+        meta = {
+            "logit_scale": self.head.logit_scale,
+            "class_names": list(self.head.class_names),
+            "provenance": dict(self.provenance),
+        }
+        return tensors, meta
+
+    @classmethod
+    def load(cls, path: str | Path, *, normalize: bool = False) -> FeatureSet:
+        """Read a `.safetensors` file written by `save` (memory-mapped) or an `.npz`; everything is checked."""
+        path = existing(path)
+        if path.suffix == ".npz":
+            return cls.from_npz(path, normalize=normalize)
+        tensors, meta = load_tensors(path, KIND, VERSION)
+        _require(path, tensors, ("image_features", "text_features"))
+        names = tensors.get("paths")
+        with _naming(path):
+            loaded = cls.from_arrays(
+                tensors["image_features"],
+                tensors["text_features"],
+                logit_scale=meta["logit_scale"],
+                class_names=meta["class_names"],
+                labels=tensors.get("labels"),
+                views=tensors.get("views"),
+                paths=None if names is None else bytes(names.numpy()).decode().split("\0"),
+                provenance=meta["provenance"],
+                normalize=normalize,
+            )
+        if not normalize:
+            loaded.__dict__["hash"] = meta["sha256"]  # just verified: no need to compute it again
+        return loaded
+
+    @classmethod
+    def from_npz(
+        cls, path: str | Path, *, normalize: bool = False, logit_scale: float | None = None
+    ) -> FeatureSet:
+        """Import `image_features`, `text_features` and, where present, `labels`, `class_names`, `views`,
+        `paths`, `logit_scale` and `meta` (a JSON object, kept as provenance). Pickled arrays are refused.
+        """
+        path = existing(path)
+        arrays = _read_npz(path)
+        _require(path, arrays, ("image_features", "text_features"))
+        text = str(arrays["meta"]) if "meta" in arrays else "{}"
+        try:
+            meta = json.loads(text)
+        except json.JSONDecodeError:
+            meta = text
+        stored_scale = float(arrays["logit_scale"]) if "logit_scale" in arrays else CLIP_LOGIT_SCALE
+        with _naming(path):
+            return cls.from_arrays(
+                arrays["image_features"],
+                arrays["text_features"],
+                logit_scale=stored_scale if logit_scale is None else logit_scale,
+                class_names=arrays.get("class_names"),
+                labels=arrays.get("labels"),
+                views=arrays.get("views"),
+                paths=arrays.get("paths"),
+                provenance={"source": path.name, **(meta if isinstance(meta, dict) else {"meta": meta})},
+                normalize=normalize,
+            )
+
+
+NPZ_KEYS = ("image_features", "text_features", "labels", "class_names", "views", "paths", "logit_scale", "meta")
+
+
+def _read_npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of an npz that kedge knows; others are left unread."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise FileError(f"{path} is a single array, not an npz. Save it with np.savez(image_features=…, …).")
+            known = {key: file[key] for key in NPZ_KEYS if key in file.files}
+            return known if known else dict.fromkeys(file.files, np.empty(0))
+    except ValueError as error:
+        if "pickle" in str(error).lower():
+            raise FileError(
+                f"{path} holds pickled objects, which can run code when read; kedge does not load them. "
+                "Save plain arrays (strings as dtype '<U…', numbers as float or int)."
+            ) from error
+        raise FileError(f"{path} is not a readable npz file: {error}. Make it again.") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError, NotImplementedError) as error:
+        if isinstance(error, FileError):
+            raise
+        raise FileError(f"{path} is not a readable npz file (truncated or damaged): {error}. Make it again.") from error
+
+
+def _require(path: Path, found: Mapping[str, Any], needed: Sequence[str]) -> None:
+    for key in needed:
+        if key not in found:
+            hint = did_you_mean(key, found) if found else ""
+            raise FileError(
+                f"{path} has no array {key!r}; found {', '.join(sorted(found)) or 'nothing'}{hint.split('; choose')[0]}"
+                f"{'' if hint.endswith('?') else '.'} A feature file needs {' and '.join(needed)}."
+            )
+
+
+class _naming:
+    """Put the file's name before an InputError's message: the array came from there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, InputError):
+            raise InputError(f"{self.path}: {error}") from error
+
+
+def check_same_dimension(x: Tensor, head: TextHead, name: str) -> None:
+    """Refuse image features of another dimension than the text prototypes."""
+    if x.shape[-1] != head.d:
+        raise InputError(
+            f"{name} has dimension {x.shape[-1]}, text_features has {head.d} (shapes {tuple(x.shape)} and "
+            f"{tuple(head.features.shape)}). Both must come from the same encoder."
+        )
+
+
+def _check_count(found: int, n: int, name: str) -> None:
+    if found != n:
+        raise InputError(f"{name} has {found} entries for {n} image features. Pass one per image.")
+
+
+def _checked_labels(labels: Array, n: int, k: int) -> Tensor:
+    labels = labels if isinstance(labels, Tensor) else torch.from_numpy(np.array(labels, copy=True))
+    if labels.is_floating_point() or labels.dtype == torch.bool or labels.dim() != 1:
+        raise InputError(f"labels must be a vector of class numbers; got {labels.dtype} of shape {tuple(labels.shape)}.")
+    _check_count(len(labels), n, "labels")
+    labels = labels.long()
+    outside = (labels < 0) | (labels >= k)
+    if outside.any():
+        row = int(outside.nonzero()[0])
+        raise InputError(f"labels must be from 0 to {k - 1}; row {row} has {int(labels[row])}.")
+    return labels

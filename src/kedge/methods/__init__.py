@@ -1,0 +1,129 @@
+"""What a method is, and which there are.
+
+A method is a frozen dataclass: its fields are its settings, nothing else is in it. It has two functions:
+
+    init(head) -> state | None         before the first batch; None if the method keeps nothing between batches
+    step(state, batch) -> Step         label one batch; returns the next state, changes nothing
+
+`Batch` is all that a method may look at. It has no labels, by type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from ..arrays import wide
+from ..errors import SettingError, did_you_mean
+from ..features import TextHead
+from ._settings import check_names
+
+State = Mapping[str, Tensor]  # what an online method carries along a stream: named tensors, so that any state can be saved
+ENTRY_POINTS = "kedge.methods"  # the group in which another package announces its methods
+
+_BUILTIN = {
+    "zero-shot": "kedge.methods.zero_shot:ZeroShot",
+    "stata": "kedge.methods.stata:StatA",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """What is to be labelled: n unit features, the text head, and (if extracted) v views of each image."""
+
+    features: Tensor  # n×d
+    head: TextHead  # k×d, in the same precision and on the same device
+    views: Tensor | None = None  # n×v×d
+
+    @cached_property
+    def log_zero_shot(self) -> Tensor:
+        """log ŷ, n×k: the log of softmax(τ x tᵀ). Shared between the method and the caller: do not write to it.
+
+        Multiplied in float64: at τ = 100 float32's rounding would be seen in the fifth digit of ŷ.
+        """
+        full = wide(self.features)
+        logits = self.head.logit_scale * (self.features.to(full) @ self.head.features.to(full).T)
+        return torch.log_softmax(logits, dim=1).to(self.features.dtype)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One batch labelled: the next state, the probabilities z (n×k, rows on the simplex), and what happened."""
+
+    state: State | None
+    z: Tensor
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a method is and needs, for people choosing one and for programs refusing an impossible combination."""
+
+    paper: str
+    year: int
+    scope: Literal["image", "batch"]  # does a label depend on the other images of the batch?
+    memory: Literal["none", "stream"]  # does it depend on earlier batches?
+    needs: Literal["features", "views", "encoder"] = "features"
+
+
+@runtime_checkable
+class Method(Protocol):
+    """The contract; `kedge.checks.check_method` tries it on yours."""
+
+    name: ClassVar[str]
+    traits: ClassVar[Traits]
+
+    def init(self, head: TextHead) -> State | None:
+        """The state before the first batch."""
+
+    def step(self, state: State | None, batch: Batch) -> Step:
+        """Label one batch."""
+
+
+def methods() -> tuple[str, ...]:
+    """Names of every registered method: ours, then those of installed packages."""
+    return (*_BUILTIN, *sorted(_plugins()))
+
+
+@lru_cache(maxsize=1)
+def _plugins() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS) if point.name not in _BUILTIN}
+
+
+def find(name: str) -> type[Any]:
+    """The class of a registered method; loads its module only now."""
+    if name in _BUILTIN:
+        module, _, attribute = _BUILTIN[name].partition(":")
+        return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
+    if name in _plugins():
+        try:
+            return _plugins()[name].load()  # type: ignore[no-any-return]
+        except Exception as error:
+            raise SettingError(f"method {name!r} of another package does not load: {error}") from error
+    raise SettingError(f"unknown method {name!r}{did_you_mean(name, methods())}")
+
+
+def build(method: str | Method, settings: Mapping[str, Any] | None = None) -> Method:
+    """A method object from a registered name and settings; a method object passes through (without settings)."""
+    settings = dict(settings or {})
+    if isinstance(method, str):
+        cls = find(method)
+        check_names(cls, settings, method)
+        return cls(**settings)  # type: ignore[no-any-return]
+    if isinstance(method, type) or not isinstance(method, Method):
+        raise SettingError(
+            f"a method is a registered name ({', '.join(methods())}) or an object with name, traits, init and step; "
+            f"got {method!r}."
+        )
+    if settings:
+        raise SettingError(
+            f"settings ({', '.join(settings)}) go with a method's name; this {method.name!r} is already configured."
+        )
+    return method

@@ -1,0 +1,29 @@
+"""Zero-shot classification, the start of everything: ŷ = softmax(τ x tᵀ).
+
+Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ..features import TextHead
+from . import Batch, State, Step, Traits
+from ._settings import Configured
+
+
+@dataclass(frozen=True)
+class ZeroShot(Configured):
+    """The encoder's own labels, image by image."""
+
+    name: ClassVar[str] = "zero-shot"
+    traits: ClassVar[Traits] = Traits(paper="CLIP", year=2021, scope="image", memory="none")
+
+    def init(self, head: TextHead) -> State | None:
+        """No state."""
+        return None
+
+    def step(self, state: State | None, batch: Batch) -> Step:
+        """ŷ, n×k."""
+        return Step(None, batch.log_zero_shot.exp())

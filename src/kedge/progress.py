@@ -1,0 +1,53 @@
+"""Progress of long work. The library is silent; whoever has a screen (the command line) installs a display.
+
+    with progress.on_stderr():
+        kedge.adapt(...)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+T = TypeVar("T")
+_display: ContextVar[Progress | None] = ContextVar("kedge_progress", default=None)
+
+
+def track(items: Sequence[T] | range, what: str) -> Iterable[T]:
+    """The items, one by one, with a bar named `what` if a display is installed."""
+    display = _display.get()
+    return items if display is None else _bar(display, items, what)  # type: ignore[return-value]
+
+
+def _bar(display: Progress, items: Sequence[T], what: str) -> Iterator[T]:
+    task = display.add_task(what, total=len(items))
+    try:
+        for item in items:
+            yield item
+            display.advance(task)
+    finally:
+        display.remove_task(task)
+
+
+@contextlib.contextmanager
+def on_stderr() -> Iterator[None]:
+    """Show bars on standard error while inside, if it is a terminal; they vanish when done."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
+        token = _display.set(display)
+        try:
+            yield
+        finally:
+            _display.reset(token)
