@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .methods import Batch, Method, Step, methods
     from .methods.stata import StatA
     from .methods.zero_shot import ZeroShot
-    from .simulate import simulate
     from .stream import Result, Stream, adapt
 
 _HOME = {
@@ -37,8 +36,8 @@ _HOME = {
     "ZeroShot": "methods.zero_shot",
     "adapt": "stream",
     "methods": "methods",
-    "simulate": "simulate",
 }
+_MODULES = ("checks", "progress", "simulate")
 
 __all__ = [
     "Batch",
@@ -59,11 +58,12 @@ __all__ = [
     "__version__",
     "adapt",
     "methods",
-    "simulate",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
     if name not in _HOME:
         raise AttributeError(f"module 'kedge' has no attribute {name!r}")
     return getattr(import_module(f".{_HOME[name]}", __name__), name)

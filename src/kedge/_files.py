@@ -1,7 +1,7 @@
 """Files on disk: written by rename, so that a file that exists is whole; read without pickle, and checked.
 
-A kedge file is a safetensors file whose metadata has one key, `kedge`, a JSON object with
-`kind` and `version` (what the file is), `sha256` (over every tensor and the rest of the JSON) and the content's own fields.
+A kedge file is a safetensors file whose metadata has one key, `kedge`, a JSON object with `kind` and `version` (what
+the file is), `sha256` (over every tensor and the rest of the JSON) and the content's own fields.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -28,11 +29,12 @@ Meta = dict[str, Any]
 def check_writable(path: str | Path) -> Path:
     """Refuse a path that can not be written, before any work is done for it."""
     path = Path(path)
-    if path.is_dir():
+    status = _status(path)
+    if status and stat.S_ISDIR(status.st_mode):
         raise FileError(f"can not write {path}: it is a folder. Name a file in it.")
     if not path.parent.is_dir():
-        raise FileError(f"can not write {path}: the folder {path.parent} does not exist. Create it first.")
-    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise FileError(f"can not write {path}: there is no folder {path.parent}. Create it first.")
+    if not os.access(path.parent, os.W_OK) or (status and not os.access(path, os.W_OK)):
         raise FileError(f"can not write {path}: permission denied. Choose another place.")
     return path
 
@@ -42,7 +44,7 @@ def written_by_rename(path: str | Path) -> Iterator[Path]:
     """A temporary path beside `path` to write to; it takes the name when the block ends well, else it vanishes."""
     path = check_writable(path)
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        handle, name = tempfile.mkstemp(prefix=".kedge-", suffix=".tmp", dir=path.parent)
     except OSError as error:
         raise FileError(f"can not write {path}: {error.strerror or error}. Choose another place.") from error
     os.close(handle)
@@ -69,7 +71,7 @@ def content_hash(tensors: Mapping[str, Tensor], meta: Meta) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(memoryview(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()))
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     digest.update(json.dumps(meta, sort_keys=True).encode())
     return digest.hexdigest()
 
@@ -95,14 +97,18 @@ def load_tensors(path: str | Path, kind: str, version: int) -> tuple[dict[str, T
     except (SafetensorError, json.JSONDecodeError, RuntimeError, OSError) as error:
         reason = " ".join(str(error).split())
         raise FileError(
-            f"{path} is not a readable safetensors file (truncated or damaged): {reason}. Make it again."
+            f"{path} is not a readable safetensors file (truncated, damaged or of another kind): {reason}. "
+            "Make it again."
         ) from error
     if not isinstance(meta, dict) or meta.get("kind") != kind:
         found = f"a kedge {meta['kind']} file" if isinstance(meta, dict) and "kind" in meta else "no kedge metadata"
-        raise FileError(f"{path} is not a kedge {kind} file: found {found} (tensors: {', '.join(names) or 'none'}).")
-    if meta["version"] != version:
         raise FileError(
-            f"{path} has {kind} format {meta['version']}; this kedge reads format {version}. "
+            f"{path} is not a kedge {kind} file: found {found} (tensors: {', '.join(names) or 'none'}). "
+            "Pass another file, or save this one's content with kedge."
+        )
+    if meta.get("version") != version:
+        raise FileError(
+            f"{path} has {kind} format {meta.get('version')}; this kedge reads format {version}. "
             "Make the file again, or install the kedge that wrote it."
         )
     stored = meta.pop("sha256", None)
@@ -114,10 +120,23 @@ def load_tensors(path: str | Path, kind: str, version: int) -> tuple[dict[str, T
 def existing(path: str | Path) -> Path:
     """The path, if a non-empty file is there."""
     path = Path(path)
-    if path.is_dir():
-        raise FileError(f"{path} is a folder, not a file. Name a file in it.")
-    if not path.is_file():
+    status = _status(path)
+    if status is None:
         raise FileError(f"no file {path}. Check the path (the current folder is {Path.cwd()}).")
-    if path.stat().st_size == 0:
+    if stat.S_ISDIR(status.st_mode):
+        raise FileError(f"{path} is a folder, not a file. Name a file in it.")
+    if not os.access(path, os.R_OK):
+        raise FileError(f"can not read {path}: permission denied. Change its permissions.")
+    if status.st_size == 0:
         raise FileError(f"{path} is empty (0 bytes). Make it again.")
     return path
+
+
+def _status(path: Path) -> os.stat_result | None:
+    """What is at the path; None if nothing is."""
+    try:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:  # a name that is too long, a folder that may not be entered
+        raise FileError(f"can not use {path}: {error.strerror or error}. Check the path.") from error

@@ -31,7 +31,8 @@ def as_tensor(array: Array, name: str, ndim: int) -> Tensor:
     else:
         tensor = array.detach()
     if not tensor.is_floating_point():
-        raise InputError(f"{name} must be floating point; got {tensor.dtype}. Convert it to float32.")
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        raise InputError(f"{name} must be floating point; got {dtype}. Convert it to float32.")
     if tensor.dim() != ndim:
         shape = "×".join("nvd" if ndim == 3 else "nd")
         raise InputError(
@@ -101,15 +102,18 @@ def working(x: Tensor, like: Tensor | None = None) -> Tensor:
 
 def unit_rows(x: Tensor, *, normalize: bool = False, like: Tensor | None = None) -> Tensor:
     """Checked rows, ready to compute with. Half-precision rows get back the unit norm that rounding took."""
-    rows = working(x, like)
-    return unit(rows) if normalize or x.dtype in HALF else rows
+    rows = working(x)
+    if normalize:  # values so large or small that their squares are lost come in range first
+        rows = rows / rows.abs().amax(dim=-1, keepdim=True)
+    if normalize or x.dtype in HALF:
+        rows = unit(rows)
+    return rows if like is None else working(rows, like)
 
 
 def unit(x: Tensor) -> Tensor:
-    """Rows scaled to norm 1; rows of huge or tiny values included, zero rows left at zero."""
-    tiny = torch.finfo(x.dtype).tiny
-    x = x / x.abs().amax(dim=-1, keepdim=True).clamp_min(tiny)
-    return x / x.norm(dim=-1, keepdim=True).clamp_min(tiny)
+    """Rows scaled to norm 1; zero rows left at zero."""
+    norm: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x / norm.clamp_min_(torch.finfo(x.dtype).tiny)
 
 
 def is_unit(x: Tensor) -> bool:

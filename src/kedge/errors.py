@@ -1,11 +1,11 @@
 """Every error kedge raises on purpose. Each message says what was wrong, what was found and what to do.
 
-    KedgeError
-    ├── InputError     (ValueError)      an array: shape, dtype, NaN, norms, emptiness
-    ├── SettingError   (ValueError)      an unknown method or setting, or a value out of its range
-    ├── FileError      (OSError)         a file that is missing, damaged, of another kind, or not writable
-    ├── MissingExtra   (ImportError)     an optional dependency that is not installed
-    └── ContractError  (AssertionError)  a method that breaks the contract of `kedge.checks`
+KedgeError
+├── InputError     (ValueError)      an array: shape, dtype, NaN, norms, emptiness
+├── SettingError   (ValueError)      an unknown method or setting, or a value out of its range
+├── FileError      (OSError)         a file that is missing, damaged, of another kind, or not writable
+├── MissingExtra   (ImportError)     an optional dependency that is not installed
+└── ContractError  (AssertionError)  a method that breaks the contract of `kedge.checks`
 """
 
 from __future__ import annotations

@@ -10,10 +10,11 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,11 +22,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ._files import content_hash, existing, load_tensors, save_tensors
-from .arrays import Array, as_tensor, check_unit_rows, unit, unit_rows, working
-from .errors import FileError, InputError, did_you_mean
+from .arrays import Array, as_tensor, check_unit_rows, unit_rows, working
+from .errors import FileError, InputError
 
 KIND, VERSION = "features", 1
 CLIP_LOGIT_SCALE = 100.0
@@ -44,7 +46,7 @@ class TextHead:
         cls,
         text_features: Array,
         logit_scale: float = CLIP_LOGIT_SCALE,
-        class_names: Sequence[str] | None = None,
+        class_names: Iterable[str] | None = None,
         *,
         normalize: bool = False,
     ) -> TextHead:
@@ -57,7 +59,7 @@ class TextHead:
             scale = float("nan")
         if not 0 < scale < float("inf"):
             raise InputError(
-                f"logit_scale must be a positive number; got {logit_scale!r}. CLIP's is 100 (exp of its learned parameter)."
+                f"logit_scale must be a positive number; got {logit_scale!r}. CLIP's is 100, the exp of what it learned."
             )
         names = tuple(f"class {j}" for j in range(len(t))) if class_names is None else tuple(map(str, class_names))
         if len(names) != len(t):
@@ -97,10 +99,10 @@ class FeatureSet:
         text_features: Array | TextHead,
         *,
         logit_scale: float = CLIP_LOGIT_SCALE,
-        class_names: Sequence[str] | None = None,
+        class_names: Iterable[str] | None = None,
         labels: Array | None = None,
         views: Array | None = None,
-        paths: Sequence[str] | None = None,
+        paths: Sequence[str] | NDArray[Any] | None = None,
         provenance: Mapping[str, Any] | None = None,
         normalize: bool = False,
     ) -> FeatureSet:
@@ -123,10 +125,10 @@ class FeatureSet:
         if paths is not None:
             _check_count(len(paths), n, "paths")
         return cls(
-            unit(working(x)) if normalize else x,
+            unit_rows(x, normalize=True) if normalize else x,
             head,
             labels,
-            unit(working(views)) if normalize and views is not None else views,
+            unit_rows(views, normalize=True) if normalize and views is not None else views,
             None if paths is None else tuple(map(str, paths)),
             dict(provenance or {}),
         )
@@ -199,26 +201,24 @@ class FeatureSet:
         return loaded
 
     @classmethod
-    def from_npz(
-        cls, path: str | Path, *, normalize: bool = False, logit_scale: float | None = None
-    ) -> FeatureSet:
+    def from_npz(cls, path: str | Path, *, normalize: bool = False, logit_scale: float | None = None) -> FeatureSet:
         """Import `image_features`, `text_features` and, where present, `labels`, `class_names`, `views`,
         `paths`, `logit_scale` and `meta` (a JSON object, kept as provenance). Pickled arrays are refused.
         """
         path = existing(path)
         arrays = _read_npz(path)
-        _require(path, arrays, ("image_features", "text_features"))
         text = str(arrays["meta"]) if "meta" in arrays else "{}"
         try:
             meta = json.loads(text)
         except json.JSONDecodeError:
             meta = text
-        stored_scale = float(arrays["logit_scale"]) if "logit_scale" in arrays else CLIP_LOGIT_SCALE
+        if logit_scale is None:  # 0-dimensional or of one entry; anything else is refused below
+            logit_scale = np.squeeze(arrays.get("logit_scale", CLIP_LOGIT_SCALE)).tolist()
         with _naming(path):
             return cls.from_arrays(
                 arrays["image_features"],
                 arrays["text_features"],
-                logit_scale=stored_scale if logit_scale is None else logit_scale,
+                logit_scale=logit_scale,
                 class_names=arrays.get("class_names"),
                 labels=arrays.get("labels"),
                 views=arrays.get("views"),
@@ -233,12 +233,15 @@ NPZ_KEYS = ("image_features", "text_features", "labels", "class_names", "views",
 
 def _read_npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays of an npz that kedge knows; others are left unread."""
+    if not zipfile.is_zipfile(path):  # np.load would take it for a pickle
+        raise FileError(
+            f"{path} is not an npz file (truncated, damaged or of another kind): it is not a zip of arrays. "
+            "Make it again with np.savez(path, image_features=…, text_features=…)."
+        )
     try:
         with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise FileError(f"{path} is a single array, not an npz. Save it with np.savez(image_features=…, …).")
-            known = {key: file[key] for key in NPZ_KEYS if key in file.files}
-            return known if known else dict.fromkeys(file.files, np.empty(0))
+            _require(path, file.files, ("image_features", "text_features"))
+            return {key: file[key] for key in NPZ_KEYS if key in file.files}
     except ValueError as error:
         if "pickle" in str(error).lower():
             raise FileError(
@@ -246,19 +249,21 @@ def _read_npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:
                 "Save plain arrays (strings as dtype '<U…', numbers as float or int)."
             ) from error
         raise FileError(f"{path} is not a readable npz file: {error}. Make it again.") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError, NotImplementedError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError, RuntimeError, MemoryError) as error:
         if isinstance(error, FileError):
             raise
-        raise FileError(f"{path} is not a readable npz file (truncated or damaged): {error}. Make it again.") from error
+        raise FileError(
+            f"{path} is not a readable npz file (truncated, damaged or of another kind): {error}. Make it again."
+        ) from error
 
 
-def _require(path: Path, found: Mapping[str, Any], needed: Sequence[str]) -> None:
+def _require(path: Path, found: Iterable[str], needed: Sequence[str]) -> None:
     for key in needed:
         if key not in found:
-            hint = did_you_mean(key, found) if found else ""
+            near = difflib.get_close_matches(key, set(found) - set(NPZ_KEYS), n=1)
             raise FileError(
-                f"{path} has no array {key!r}; found {', '.join(sorted(found)) or 'nothing'}{hint.split('; choose')[0]}"
-                f"{'' if hint.endswith('?') else '.'} A feature file needs {' and '.join(needed)}."
+                f"{path} has no array {key!r}; found {', '.join(sorted(found)) or 'nothing'}. "
+                f"A feature file needs {' and '.join(needed)}" + (f": rename {near[0]!r}?" if near else ".")
             )
 
 
@@ -291,13 +296,24 @@ def _check_count(found: int, n: int, name: str) -> None:
 
 
 def _checked_labels(labels: Array, n: int, k: int) -> Tensor:
-    labels = labels if isinstance(labels, Tensor) else torch.from_numpy(np.array(labels, copy=True))
-    if labels.is_floating_point() or labels.dtype == torch.bool or labels.dim() != 1:
-        raise InputError(f"labels must be a vector of class numbers; got {labels.dtype} of shape {tuple(labels.shape)}.")
+    if not isinstance(labels, Tensor):
+        array = np.array(labels)  # a copy: torch does not share memory that may not be written
+        native = array.astype(array.dtype.newbyteorder("="))
+        labels = torch.from_numpy(native) if array.dtype.kind in "iufb" else array
+    numbers = isinstance(labels, Tensor) and not labels.is_floating_point() and labels.dtype != torch.bool
+    if not numbers or labels.ndim != 1:
+        dtype = str(labels.dtype).removeprefix("torch.")
+        raise InputError(
+            f"labels must be a vector of class numbers; got {dtype} of shape {tuple(labels.shape)}. "
+            "Pass one whole number per image, counting classes from 0."
+        )
     _check_count(len(labels), n, "labels")
-    labels = labels.long()
-    outside = (labels < 0) | (labels >= k)
+    checked: Tensor = labels.long()
+    outside = (checked < 0) | (checked >= k)
     if outside.any():
         row = int(outside.nonzero()[0])
-        raise InputError(f"labels must be from 0 to {k - 1}; row {row} has {int(labels[row])}.")
-    return labels
+        raise InputError(
+            f"labels must be from 0 to {k - 1}; row {row} has {int(checked[row])}. "
+            "Count classes from 0, in the order of text_features."
+        )
+    return checked

@@ -1,7 +1,7 @@
 """Progress of long work. The library is silent; whoever has a screen (the command line) installs a display.
 
-    with progress.on_stderr():
-        kedge.adapt(...)
+with progress.on_stderr():
+    kedge.adapt(...)
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ T = TypeVar("T")
 _display: ContextVar[Progress | None] = ContextVar("kedge_progress", default=None)
 
 
-def track(items: Sequence[T] | range, what: str) -> Iterable[T]:
+def track(items: Sequence[T], what: str) -> Iterable[T]:
     """The items, one by one, with a bar named `what` if a display is installed."""
     display = _display.get()
-    return items if display is None else _bar(display, items, what)  # type: ignore[return-value]
+    return items if display is None else _bar(display, items, what)
 
 
 def _bar(display: Progress, items: Sequence[T], what: str) -> Iterator[T]:

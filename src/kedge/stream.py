@@ -1,13 +1,13 @@
 """Label a batch, or a stream of batches: the door most people use.
 
-    r = kedge.adapt(image_features, text_features)          # one batch
-    s = kedge.Stream("stata", text_features); s.step(batch)  # batch after batch, with the method's memory between them
+r = kedge.adapt(image_features, text_features)          # one batch
+s = kedge.Stream("stata", text_features); s.step(batch)  # batch after batch, with the method's memory between them
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from .arrays import Array, as_tensor, check_unit_rows, like_input, unit_rows, wo
 from .errors import FileError, InputError, SettingError
 from .features import CLIP_LOGIT_SCALE, FeatureSet, TextHead, check_same_dimension
 from .methods import Batch, Method, State, build, methods
+from .methods._settings import settings_of
 
 KIND, VERSION = "stream", 1
 
@@ -89,7 +90,7 @@ class Stream:
         self.steps = 0
 
     def step(self, batch: Array, views: Array | None = None) -> Result:
-        """Label the next batch (n×d, and n×v×d views if the method needs them). If it fails, the stream is as before."""
+        """Label the next batch: n×d, and n×v×d views if the method needs them. If it fails, the stream is as before."""
         self.state, result = _labelled(self.method, self.head, self.state, batch, views, self.normalize)
         self.steps += 1
         return result
@@ -99,10 +100,10 @@ class Stream:
         if not hasattr(self.method, "__dataclass_fields__"):
             raise SettingError(f"a {type(self.method).__name__} is not a dataclass, so its settings can not be saved.")
         tensors = {"text_features": self.head.features}
-        tensors.update({f"state.{name}": value for name, value in (self.state or {}).items()})
+        tensors.update({f"state.{name}": value.clone() for name, value in (self.state or {}).items()})
         meta = {
             "method": self.method.name,
-            "settings": asdict(self.method),  # type: ignore[call-overload]
+            "settings": settings_of(self.method),
             "logit_scale": self.head.logit_scale,
             "class_names": list(self.head.class_names),
             "has_state": self.state is not None,
@@ -121,7 +122,7 @@ class Stream:
                 "Stream.load(path, method=…)."
             )
         chosen = build(meta["method"], meta["settings"]) if method is None else build(method)
-        if chosen.name != meta["method"] or {f.name: getattr(chosen, f.name) for f in fields(chosen)} != meta["settings"]:  # type: ignore[arg-type]
+        if chosen.name != meta["method"] or settings_of(chosen) != meta["settings"]:
             raise FileError(f"{path} is a stream of {meta['method']!r} with {meta['settings']}; got {chosen!r}.")
         stream = cls.__new__(cls)
         stream.method = chosen

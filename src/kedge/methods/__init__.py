@@ -10,11 +10,13 @@ A method is a frozen dataclass: its fields are its settings, nothing else is in 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import torch
@@ -25,7 +27,9 @@ from ..errors import SettingError, did_you_mean
 from ..features import TextHead
 from ._settings import check_names
 
-State = Mapping[str, Tensor]  # what an online method carries along a stream: named tensors, so that any state can be saved
+State = Mapping[
+    str, Tensor
+]  # what an online method carries along a stream: named tensors, so that any state can be saved
 ENTRY_POINTS = "kedge.methods"  # the group in which another package announces its methods
 
 _BUILTIN = {
@@ -85,6 +89,16 @@ class Method(Protocol):
 
     def step(self, state: State | None, batch: Batch) -> Step:
         """Label one batch."""
+
+
+class _CallableModule(ModuleType):
+    """`kedge.methods` is this package and, for people, the function `methods()` too, whichever was imported first."""
+
+    def __call__(self) -> tuple[str, ...]:
+        return methods()
+
+
+sys.modules[__name__].__class__ = _CallableModule
 
 
 def methods() -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Gaussians with diagonal covariance, by matrix products. Never an n×k×d array.
 
-Densities and variances do not change when features and means are shifted together, so `Features` holds the features
-centred on their mean: squares stay small and float32 keeps its digits.
+A diagonal Gaussian is an exponential family: its log density is linear in φ(x) = [x, x²], so likelihoods are φ ηᵀ and
+class statistics are zᵀ φ, one matrix product each. Densities and variances do not change when features and means are
+shifted together, so φ is taken of the features minus their mean: squares stay small and float32 keeps its digits.
 """
 
 from __future__ import annotations
@@ -13,56 +14,71 @@ from torch import Tensor
 
 from ..arrays import wide
 
+SUM_BLOCK = 128  # classes summed in float32 before the sum goes on in float64
 VARIANCE_FLOOR = 1e-6  # of 1/d, the variance of a unit vector's coordinate: only collapsed classes touch it
 
 
 @dataclass(frozen=True)
 class Features:
-    """n×d features, centred, with their squares."""
+    """n×d features as φ = [x − centre, (x − centre)²]."""
 
     centre: Tensor  # d
-    x: Tensor  # n×d, minus centre
-    x2: Tensor  # n×d, squared
+    phi: Tensor  # n×2d, for statistics
+    phi_t: Tensor  # 2d×n, for likelihoods: a product with few classes is twice as fast on rows of this
 
     @classmethod
     def of(cls, x: Tensor) -> Features:
-        """Centre x and square it, once."""
+        """Centre and square x, once."""
         centre = x.mean(dim=0)
         centred = x - centre
-        return cls(centre, centred, centred.square())
+        phi = torch.cat([centred, centred * centred], dim=1)
+        return cls(centre, phi, phi.T.contiguous())
+
+    def __getitem__(self, rows: slice) -> Features:
+        return Features(self.centre, self.phi[rows], self.phi_t[:, rows])
 
     def log_density(self, mu: Tensor, var: Tensor, reference: Tensor) -> Tensor:
-        """log N(x_i; μ_k, σ²_k) − log N(x_i; centre, reference), n×k; `var` is k×d or, shared by all classes, d.
+        """log N(x_i; μ_k, σ²_k) − log N(x_i; centre, reference), n×k, for μ and σ² of k×d.
 
-        −½ Σ_d (x − μ)²/σ² − ½ Σ_d log σ², the square multiplied out into two products. What an image has in common for
-        all classes is taken off before it can cost digits; a softmax over classes does not see it.
+        −½ Σ_d (x − μ)²/σ² − ½ Σ_d log σ², multiplied out. Against a `reference` variance (d), so that what an image has
+        in common for all classes costs no digits; a softmax over classes does not see it.
         """
         mu = mu - self.centre
+        precision = var.reciprocal()
+        scaled = mu * precision
+        eta = torch.cat([scaled, torch.sub(0.5 / reference, precision, alpha=0.5)], dim=1)
+        constant = (mu * scaled).sum(dim=1) + (var / reference).log_().sum(dim=1)
+        return (eta @ self.phi_t).sub_(constant[:, None], alpha=0.5).T
+
+    def log_density_shared(self, mu: Tensor, var: Tensor) -> Tensor:
+        """`log_density` for one variance (d) shared by all classes, which is its own reference: half the work."""
+        mu = mu - self.centre
         scaled = mu / var
-        linear = self.x @ scaled.T
-        constant = 0.5 * ((mu * scaled).sum(dim=1) + (var / reference).log().sum(dim=-1))
-        if var is reference:
-            return linear.sub_(constant)
-        quadratic = self.x2 @ torch.atleast_2d(0.5 / var - 0.5 / reference).T  # n×k, or n×1
-        return linear.sub_(quadratic).sub_(constant)
+        return (self.phi[:, : len(var)] @ scaled.T).sub_((mu * scaled).sum(dim=1), alpha=0.5)
 
-    def class_means(self, z: Tensor, mass: Tensor) -> Tensor:
-        """v_k = Σ_i z_ik x_i / Σ_i z_ik, k×d; `mass` is Σ_i z_ik, kept from 0."""
-        return z.T @ self.x / mass[:, None] + self.centre
+    def moments(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Σ_i z_ik (x_i − centre) / Σ_i z_ik and the same of (x_i − centre)², both k×d. No mass gives 0, not NaN."""
+        mass = z.sum(dim=0).clamp_min_(torch.finfo(z.dtype).tiny)
+        first, second = (z.T @ self.phi).div_(mass[:, None]).chunk(2, dim=1)
+        return first, second
 
-    def class_variances(self, z: Tensor, mass: Tensor, v: Tensor, mu: Tensor) -> Tensor:
-        """T_k = Σ_i z_ik (x_i − μ_k)² / Σ_i z_ik, k×d: the variance around v_k, plus (v_k − μ_k)²."""
-        around_mean = z.T @ self.x2 / mass[:, None] - (v - self.centre).square()
-        return around_mean.clamp_min_(0).add_((v - mu).square())
+    def scatter(self, moments: tuple[Tensor, Tensor], mu: Tensor) -> Tensor:
+        """T_k = Σ_i z_ik (x_i − μ_k)² / Σ_i z_ik, k×d, from the moments; rounding may leave it just below 0."""
+        first, second = moments
+        shift = mu - self.centre
+        return torch.addcmul(second, shift, torch.sub(shift, first, alpha=2))
 
     def shared_variance(self, y: Tensor, mu: Tensor) -> Tensor:
-        """Σ_ik y_ik (x_i − μ_k)² / n, d, for y with rows on the simplex; summed in float64."""
+        """Σ_ik y_ik (x_i − μ_k)² / n, d, for y with rows on the simplex; long sums in float64."""
         mu = mu - self.centre
-        full = wide(self.x)
-        squares = self.x2.sum(dim=0, dtype=full)
-        cross = (self.x * (y @ mu)).sum(dim=0, dtype=full)
-        anchors = y.sum(dim=0, dtype=full) @ mu.to(full).square()
-        return floored(((squares - 2 * cross + anchors) / len(self.x)).to(self.x.dtype))
+        full = wide(mu)
+        x, x2 = self.phi.chunk(2, dim=1)
+        total = torch.addcmul(x2, x, y @ mu, value=-2).sum(dim=0, dtype=full)
+        mass, mu2 = y.sum(dim=0), mu * mu
+        for start in range(0, len(mu), SUM_BLOCK):
+            block = slice(start, start + SUM_BLOCK)
+            total += mass[block] @ mu2[block]
+        return floored((total / len(x)).to(mu.dtype))
 
 
 def floored(var: Tensor) -> Tensor:

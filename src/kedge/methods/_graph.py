@@ -49,7 +49,7 @@ class NeighbourGraph:
         offsets = F.pad(torch.bincount(rows, minlength=n).cumsum(0), (1, 0))
         columns = torch.cat([target, source])[order]
         values = (weight * similarity.flatten()).repeat(2)[order]
-        return cls(offsets, columns, values)
+        return cls(offsets.int(), columns.int(), values)
 
     def __matmul__(self, z: Tensor) -> Tensor:
         # A weighted sum of rows of z per row of G: what an embedding bag computes, on every device.

@@ -1,7 +1,8 @@
-"""A method IS its configuration: a frozen dataclass whose fields are declared with `setting` and checked by type and range."""
+"""A method IS its configuration: a frozen dataclass of fields declared with `setting`, checked by type and range."""
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 from collections.abc import Iterable, Mapping
@@ -11,9 +12,21 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from ..errors import SettingError, did_you_mean
 
 
-def setting(default: Any, doc: str, *, low: float | None = None, above: float | None = None, finite: bool = True) -> Any:
+def setting(
+    default: Any, doc: str, *, low: float | None = None, above: float | None = None, finite: bool = True
+) -> Any:
     """A field with its one-line meaning and range: `low` is allowed, `above` is not."""
     return field(default=default, metadata={"doc": doc, "low": low, "above": above, "finite": finite})
+
+
+def settings_of(method: Any) -> dict[str, Any]:
+    """The settings of a method object, by name."""
+    return {f.name: getattr(method, f.name) for f in fields(method)}
+
+
+@functools.cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls)  # evaluating annotations is slow, and they do not change
 
 
 @dataclass(frozen=True)
@@ -21,7 +34,8 @@ class Configured:
     """Base of the methods: checks every field when one is made, by its type annotation and its range."""
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
+        kind: Any = type(self)
+        hints = _hints(kind)
         for f in fields(self):
             object.__setattr__(self, f.name, _checked(f.name, getattr(self, f.name), hints[f.name], f.metadata))
 
@@ -40,7 +54,7 @@ def _checked(name: str, value: Any, hint: Any, meta: Mapping[str, Any]) -> Any:
     kind = numbers.Integral if whole else numbers.Real
     if isinstance(value, bool) or not isinstance(value, kind):
         raise SettingError(f"{name} must be a {'whole ' if whole else ''}number; got {value!r}.")
-    number = int(value) if whole else float(value)
+    number: float = int(value) if isinstance(value, numbers.Integral) and whole else float(value)
     low, above = meta.get("low"), meta.get("above")
     if math.isnan(number) or (math.isinf(number) and meta.get("finite", True)):
         raise SettingError(f"{name} must be a finite number; got {value!r}.")
@@ -62,7 +76,7 @@ def check_names(cls: type, names: Iterable[str], method: str) -> None:
 
 def parse(cls: type, assignments: Iterable[str], method: str) -> dict[str, Any]:
     """`["alpha=2", "beta=soft"]` as values of the fields' types: what `--set` on the command line means."""
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     values: dict[str, Any] = {}
     for text in assignments:
         name, equals, raw = text.partition("=")

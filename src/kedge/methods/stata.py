@@ -4,7 +4,8 @@ Zanella, Fuchs, De Vleeschouwer, Ben Ayed, "Realistic Test-Time Adaptation of Vi
 
 Objective, minimised block by block over z, then μ, then Σ:
 
-    L(z, μ, Σ) = Σ_i KL(z_i ‖ ŷ_i) − ½ Σ_ij g_ij z_i·z_j + (1/T) [ −Σ_i z_i·log p_i + α Σ_k KL(N(t_k, Σ') ‖ N(μ_k, Σ_k)) ]
+    L(z, μ, Σ) = Σ_i KL(z_i ‖ ŷ_i) − ½ Σ_ij g_ij z_i·z_j
+                 + (1/T) [ −Σ_i z_i·log p_i + α Σ_k KL(N(t_k, Σ') ‖ N(μ_k, Σ_k)) ]
 
 | symbol    | code              | shape | meaning                                                      |
 |-----------|-------------------|-------|--------------------------------------------------------------|
@@ -18,19 +19,21 @@ Objective, minimised block by block over z, then μ, then Σ:
 | α, T      | `alpha`, `temperature` |  | anchor weight; log p and the anchor are divided by T         |
 | G         | `graph`           | n×n   | affinities: λ/(2m)·(W + Wᵀ) of m neighbours, or λ·x xᵀ        |
 
-The defaults are the constants behind the published numbers; `StatA.literal()` is the paper's equations as printed, for which
-the objective can not rise (T = 1, no unit scaling, soft β, positive semi-definite graph).
+The defaults are the constants behind the published numbers; `StatA.literal()` is the paper's equations as printed, for
+which the objective can not rise (T = 1, no unit scaling, soft β, positive semi-definite graph).
 
-Only *active* classes, those that somebody is assigned to, are ever updated: with hard counts an empty class has β_k = 0, so
-its mean and covariance are the anchor's, exactly. A batch of 64 images has about 20 active classes out of a thousand.
+Only *active* classes, those that somebody is assigned to, are ever updated: with hard counts an empty class has
+β_k = 0, so its mean and covariance are the anchor's, exactly. A batch of 64 images has about 20 active classes out of
+a thousand.
 
 Deviations
-- from the paper: its z-update carries Σ_j w_ij z_j, which is the concave-convex step for half the Laplacian it prints; the
-  objective above has the ½, so step and objective agree. α and log p are divided by T together, so that the M-step is
-  the same at every T and the objective is one function.
-- from the authors' program: neighbours exclude the image itself by index, not by dropping the best match (which drops the
-  twin of a duplicated image instead); Σ' is the equation for any n, not only up to 2,500 images (`released_variance` gives
-  the program's value); it works for n < 4 and can not see labels; variances are kept above 1e-6/d.
+- from the paper: its z-update carries Σ_j w_ij z_j, which is the concave-convex step for half the Laplacian it prints;
+  the objective above has the ½, so step and objective agree. α and log p are divided by T together, so that the M-step
+  is the same at every T and the objective is one function.
+- from the authors' program: neighbours exclude the image itself by index, not by dropping the best match (which drops
+  the twin of a duplicated image instead); Σ' is the equation for any n, not only up to 2,500 images
+  (`released_variance` gives the program's value); it works for n < 4 and can not see labels; variances are kept above
+  1e-6/d.
 """
 
 from __future__ import annotations
@@ -75,7 +78,7 @@ class StatA(Configured):
     name: ClassVar[str] = "stata"
     traits: ClassVar[Traits] = Traits(paper="StatA", year=2025, scope="batch", memory="none")
 
-    alpha: float = setting(1.0, "weight of the anchor: 0 is maximum likelihood, ∞ keeps the anchors", low=0, finite=False)
+    alpha: float = setting(1.0, "anchor weight: 0 is maximum likelihood, ∞ keeps the anchors", low=0, finite=False)
     beta: Literal["hard", "soft"] = setting("hard", "counts behind β: by argmax (Eq. hard_beta_k) or by sums of z")
     temperature: float = setting(50.0, "log p is divided by this", above=0)
     graph: Literal["neighbours", "dense"] = setting("neighbours", "m nearest neighbours, or all pairs")
@@ -102,19 +105,18 @@ class StatA(Configured):
 
     def step(self, state: State | None, batch: Batch) -> Step:
         """Solve one batch."""
-        z, last, iterations, change = batch.log_zero_shot, Iterate(batch.log_zero_shot), -1, math.inf
+        before = last = None
+        iterations = -1  # the closing z-steps come last, and are not an iteration
         objective: list[float] = []
-        for iterations, last in enumerate(self.iterate(batch)):  # the closing z-steps come last, and are not an iteration
-            if last.active is None:
-                change = float((last.z - z).abs_().max())
-            z = last.z
-            objective += last.objective
-        info = {
-            "iterations": iterations,
-            "converged": change <= (self.tol or SETTLED),
-            "change": change,
-        }
-        return Step(None, z, {**info, "objective": objective} if self.objective else info)
+        for iterate in self.iterate(batch):
+            before, last = last, iterate
+            iterations += 1
+            objective += iterate.objective
+        assert last is not None
+        start = batch.log_zero_shot.exp() if before is None else before.z
+        change = float((last.z - start).abs_().max())
+        info = {"iterations": iterations, "converged": change <= (self.tol or SETTLED), "change": change}
+        return Step(None, last.z, {**info, "objective": objective} if self.objective else info)
 
     @torch.no_grad()
     def iterate(self, batch: Batch) -> Iterator[Iterate]:
@@ -125,34 +127,32 @@ class StatA(Configured):
         features = Features.of(x)
         z = log_y.exp()
         var0 = self._anchor_variance(features, z, t)
-        anchored = log_y + features.log_density(t, var0, var0) / self.temperature  # for classes on their anchors
-        unary = anchored.clone()
+        anchored = log_y + features.log_density_shared(t, var0) / self.temperature  # for classes on their anchors
+        unary = anchored
         anchor_cost = 0.0  # (α/T) Σ_k KL; 0 as long as all classes are on their anchors
-        active = None
 
-        for _ in track(range(self.iterations), "StatA"):
+        for iteration in track(range(self.iterations), "StatA"):
             before = z
             z, objective = self._assign(z, unary, graph, anchor_cost)
 
             # M-step, for the active classes
-            counts = torch.bincount(z.argmax(dim=1), minlength=len(t)) if self.beta == "hard" else z.sum(dim=0)
-            if active is not None:
-                unary[:, active] = anchored[:, active]  # back to the anchors, until shown otherwise
-            elif self.unit_means and not is_unit(t):  # β_k = 0 gives unit(t_k), which rounded input is only nearly
-                anchored = log_y + features.log_density(unit(t), var0, var0) / self.temperature
-                unary = anchored.clone()
-            active = counts.nonzero().squeeze(1)
-            z_a, t_a = z[:, active], t[active]
-            n_a = counts[active].to(z.dtype)
+            active, n_a = self._counts(z)
+            z_a, t_a = z.index_select(1, active), t.index_select(0, active)
             beta = n_a / (n_a + self.alpha)  # Eq. hard_beta_k
-            mass = z_a.sum(dim=0).clamp_min(torch.finfo(z.dtype).tiny)
-            v = features.class_means(z_a, mass)
             b = beta[:, None]
-            mu = b * unit(v) + (1 - b) * t_a if self.unit_means else b * v + (1 - b) * t_a  # Eq. regularized-updates
+            moments = features.moments(z_a)
+            v = moments[0] + features.centre  # Σ_i z_ik x_i / Σ_i z_ik
+            mu = torch.lerp(t_a, unit(v) if self.unit_means else v, b)  # β v + (1 − β) t, Eq. regularized-updates
             mu = unit(mu) if self.unit_means else mu
-            scatter = features.class_variances(z_a, mass, v, mu)  # T_k, around the new mean
-            var = floored(b * scatter + (1 - b) * (var0 + (t_a - mu).square()))  # Eq. regularized-updates
-            unary[:, active] = log_y[:, active] + features.log_density(mu, var, var0) / self.temperature
+            away = t_a - mu
+            scatter = features.scatter(moments, mu)  # T_k, around the new mean
+            var = floored(torch.lerp(torch.addcmul(var0, away, away), scatter, b))  # Eq. regularized-updates
+            if iteration == 0 and self.unit_means and not is_unit(t):
+                # From here on an empty class is at unit(t_k), β_k = 0; rounded input is only nearly that.
+                anchored = log_y + features.log_density_shared(unit(t), var0) / self.temperature
+            log_p = features.log_density(mu, var, var0)
+            updated = log_y.index_select(1, active).add_(log_p, alpha=1 / self.temperature)
+            unary = anchored.index_copy(1, active, updated)
 
             if self.objective:
                 anchor_cost = self._anchor_cost(t_a, var0, mu, var)
@@ -163,6 +163,15 @@ class StatA(Configured):
 
         z, objective = self._assign(z, unary, graph, anchor_cost)
         yield Iterate(z, tuple(objective), var0=var0)
+
+    def _counts(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """The classes that have any images (a), and how many each (a)."""
+        if self.beta == "soft":
+            counts = z.sum(dim=0)
+        else:
+            counts = torch.bincount(z.max(dim=1).indices, minlength=z.shape[1]).to(z.dtype)
+        active = counts.nonzero().squeeze(1)
+        return active, counts.index_select(0, active)
 
     def _assign(
         self, z: Tensor, unary: Tensor, graph: NeighbourGraph | GramGraph, anchor_cost: float
@@ -188,8 +197,7 @@ class StatA(Configured):
         var = torch.zeros_like(features.centre)
         for start in range(0, n, RELEASED_CHUNK):  # the running sum is divided by n once per chunk
             rows = slice(start, start + RELEASED_CHUNK)
-            chunk = Features(features.centre, features.x[rows], features.x2[rows])
-            var = (var + chunk.shared_variance(y[rows], t) * len(chunk.x)) / n
+            var = (var + features[rows].shared_variance(y[rows], t) * len(y[rows])) / n
         return floored(var)
 
     def _anchor_cost(self, t: Tensor, var0: Tensor, mu: Tensor, var: Tensor) -> float:

@@ -1,0 +1,193 @@
+"""One cell: a method on labelled features in a scenario. Pure: no files, no printing; the method never sees a label."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ._version import __version__
+from .errors import ContractError, InputError
+from .features import FeatureSet
+from .methods import Method, build
+from .metrics import PerClass, Reliability, paired_bootstrap
+from .progress import track
+from .results import Record, Series
+from .scenarios import Plan, Scenario, draw
+from .stream import Stream
+
+COMPOSITION_BATCHES = 400  # a longer stream's class composition is not kept: no picture shows more
+
+
+def evaluate(
+    method: str | Method,
+    features: FeatureSet,
+    scenario: str | Scenario | Plan,
+    seed: int = 0,
+    tasks: int | None = None,
+    **settings: Any,
+) -> Record:
+    """Run the plan of a scenario (or a plan made before) and score it; zero-shot is scored on the same images."""
+    chosen = build(method, settings)
+    if features.labels is None:
+        raise InputError("a score needs labels, and these features have none. Add `labels` to the feature file.")
+    labels = features.labels.numpy()
+    if isinstance(scenario, Plan):
+        plan = scenario
+        plan.check_fits(labels)
+    else:
+        plan = draw(scenario, labels, seed, tasks)
+    runner = _Scores(features.head.k)
+    _reset_peak_memory()
+    for number, episode in enumerate(track(plan.episodes, "tasks")):
+        stream = Stream(chosen, features.head)
+        for indices in episode:
+            batch = features.take(indices)
+            start = time.perf_counter()
+            result = stream.step(batch.image_features, batch.views)
+            seconds = time.perf_counter() - start
+            if not result.probs.isfinite().all():  # argmax would make a label of it
+                raise ContractError(f"{chosen.name} gave probabilities that are not finite, in task {number}.")
+            runner.add(number, labels[indices], result.probs.numpy(), result.zero_shot.numpy(), seconds)
+    return runner.record(
+        method=chosen.name,
+        settings=changed_settings(chosen),
+        dataset=dataset_name(features),
+        encoder=encoder_name(features),
+        scenario=plan.scenario,
+        seed=plan.seed,
+        tasks=len(plan.episodes),
+        peak_memory_mb=_peak_memory_mb(),
+        features_hash=features.hash,
+        plan_hash=plan.hash,
+        classes=features.head.k,
+        simulated=bool(features.provenance.get("simulated", False)),
+        kedge=__version__,
+        torch=torch.__version__,
+        machine=f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} thread(s)",
+    )
+
+
+def changed_settings(method: Method) -> dict[str, Any]:
+    """The settings that are not the method's defaults."""
+    return {
+        f.name: getattr(method, f.name)
+        for f in fields(method)  # type: ignore[arg-type]
+        if getattr(method, f.name) != f.default
+    }
+
+
+def dataset_name(features: FeatureSet) -> str:
+    """What the features call themselves: `dataset` in their provenance, else the file they came from."""
+    source = str(features.provenance.get("source", ""))
+    file = source.removesuffix(".npz") if source.endswith(".npz") else "features"  # `source` may be any remark
+    return str(features.provenance.get("dataset") or file)
+
+
+def encoder_name(features: FeatureSet) -> str:
+    """What the features say they come from."""
+    return str(features.provenance.get("encoder") or features.provenance.get("backbone") or "unknown")
+
+
+class _Scores:
+    """Adds up batches; `record` makes the scores of them."""
+
+    def __init__(self, k: int) -> None:
+        self.series = Series()
+        self.reliability, self.zero_shot_reliability = Reliability.empty(), Reliability.empty()
+        self.per_class, self.zero_shot_per_class = PerClass.empty(k), PerClass.empty(k)
+        self.seconds = 0.0
+
+    def add(
+        self, episode: int, labels: NDArray[Any], probs: NDArray[Any], zero_shot: NDArray[Any], seconds: float
+    ) -> None:
+        """Score one batch: labels (n), adapted and zero-shot probabilities (n×k)."""
+        right = self._count(labels, probs, self.reliability, self.per_class)
+        right0 = self._count(labels, zero_shot, self.zero_shot_reliability, self.zero_shot_per_class)
+        self.seconds += seconds
+        series = self.series
+        series.episode.append(episode)
+        series.images.append(len(labels))
+        series.classes.append(len(np.unique(labels)))
+        series.accuracy.append(float(right.mean()))
+        series.zero_shot.append(float(right0.mean()))
+        if episode == 0 and len(series.composition) < COMPOSITION_BATCHES:
+            series.composition.append((np.bincount(labels, minlength=probs.shape[1]) / len(labels)).round(4).tolist())
+
+    @staticmethod
+    def _count(labels: NDArray[Any], z: NDArray[Any], reliability: Reliability, per_class: PerClass) -> NDArray[Any]:
+        right: NDArray[Any] = z.argmax(axis=1) == labels
+        reliability.add(z.max(axis=1), right)
+        per_class.add(labels, right)
+        return right
+
+    def record(self, **provenance: Any) -> Record:
+        series = self.series
+        accuracy, zero_shot = np.array(series.accuracy), np.array(series.zero_shot)
+        images, episode = np.array(series.images), np.array(series.episode)
+        batches_of = np.bincount(episode)
+        per_task = np.bincount(episode, weights=accuracy) / batches_of
+        per_task0 = np.bincount(episode, weights=zero_shot) / batches_of
+        low, high = paired_bootstrap(per_task - per_task0, seed=provenance["seed"])
+        streams = bool((batches_of > 1).any())
+        return Record(
+            accuracy=float(per_task.mean()),
+            zero_shot=float(per_task0.mean()),
+            gain=float((per_task - per_task0).mean()),
+            gain_low=low,
+            gain_high=high,
+            accuracy_per_image=float(accuracy @ images / images.sum()),
+            zero_shot_per_image=float(zero_shot @ images / images.sum()),
+            macro=self.per_class.macro(),
+            zero_shot_macro=self.zero_shot_per_class.macro(),
+            harmed=float((accuracy < zero_shot).mean()),
+            worst=float((accuracy - zero_shot).min()),
+            calibration_error=self.reliability.error(),
+            zero_shot_calibration_error=self.zero_shot_reliability.error(),
+            images=int(images.sum()),
+            batches=len(images),
+            seconds=self.seconds,
+            seconds_per_image=self.seconds / float(images.sum()),
+            series=Series(
+                series.episode,
+                series.images,
+                series.classes,
+                series.accuracy,
+                series.zero_shot,
+                _as_lists(self.reliability),
+                _as_lists(self.zero_shot_reliability),
+                series.composition if streams else [],
+            ),
+            **provenance,
+        )
+
+
+def _as_lists(reliability: Reliability) -> Mapping[str, list[float]]:
+    return {name: value.tolist() for name, value in asdict(reliability).items()}
+
+
+def _reset_peak_memory() -> None:
+    """Let the peak begin anew, where the system can (Linux)."""
+    try:
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+    except OSError:
+        pass  # then the peak is the process's own, from its start
+
+
+def _peak_memory_mb() -> float:
+    try:
+        with open("/proc/self/status") as file:
+            return next(int(line.split()[1]) / 1e3 for line in file if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        import resource  # not there on Windows
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak / (1e6 if sys.platform == "darwin" else 1e3)
