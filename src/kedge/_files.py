@@ -12,7 +12,7 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,13 @@ def content_hash(tensors: Mapping[str, Tensor], meta: Meta) -> str:
 
 def save_tensors(path: str | Path, kind: str, version: int, tensors: Mapping[str, Tensor], meta: Meta) -> str:
     """Write a kedge file; returns its content hash."""
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    plain: dict[str, Tensor] = {}
+    places = set()
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        place = tensor.untyped_storage().data_ptr()
+        plain[name] = tensor.clone() if place in places else tensor  # safetensors refuses tensors that share memory
+        places.add(place)
     head = {"kind": kind, "version": version, **meta}
     sha256 = content_hash(plain, head)
     with written_by_rename(path) as temporary:
@@ -86,8 +92,10 @@ def save_tensors(path: str | Path, kind: str, version: int, tensors: Mapping[str
     return sha256
 
 
-def load_tensors(path: str | Path, kind: str, version: int) -> tuple[dict[str, Tensor], Meta]:
-    """Read a kedge file, its tensors memory-mapped; refuses a file of another kind or with changed content."""
+def load_tensors(
+    path: str | Path, kind: str, version: int, fields: Iterable[str] = ()
+) -> tuple[dict[str, Tensor], Meta]:
+    """Read a kedge file, its tensors memory-mapped; refuses one of another kind, changed, or without these `fields`."""
     path = existing(path)
     try:
         with safe_open(path, framework="pt") as file:
@@ -114,6 +122,9 @@ def load_tensors(path: str | Path, kind: str, version: int) -> tuple[dict[str, T
     stored = meta.pop("sha256", None)
     if content_hash(tensors, meta) != stored:
         raise FileError(f"{path} is damaged: its content does not match its own hash. Copy or make it again.")
+    missing = [name for name in fields if name not in meta]
+    if missing:
+        raise FileError(f"{path} lacks {', '.join(missing)} in its metadata. Make it again with kedge.")
     return tensors, {**meta, "sha256": stored}
 
 

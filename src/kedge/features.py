@@ -118,12 +118,16 @@ class FeatureSet:
         if views is not None:
             views = as_tensor(views, "views", ndim=3)
             check_same_dimension(views, head, "views")
-            _check_count(len(views), n, "views")
+            check_count(len(views), n, "views")
             check_unit_rows(views, "views", normalize=normalize)
         if labels is not None:
             labels = _checked_labels(labels, n, head.k)
         if paths is not None:
-            _check_count(len(paths), n, "paths")
+            check_count(len(paths), n, "paths")
+        try:
+            json.dumps(dict(provenance or {}))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"provenance must be what JSON can hold: {error}. Pass text and plain numbers.") from error
         return cls(
             unit_rows(x, normalize=True) if normalize else x,
             head,
@@ -138,9 +142,9 @@ class FeatureSet:
 
     def take(self, indices: Array) -> FeatureSet:
         """The images at these positions, in this order; a slice keeps the memory map."""
-        if not isinstance(indices, slice):
-            indices = torch.as_tensor(indices, dtype=torch.long)
-        pick = range(len(self))[indices] if isinstance(indices, slice) else indices.tolist()
+        pick = range(len(self))[indices] if isinstance(indices, slice) else _positions(indices)
+        if not isinstance(indices, slice) or (indices.step or 1) < 0:  # torch slices forwards only
+            indices = torch.tensor(pick, dtype=torch.long)
         return replace(
             self,
             image_features=self.image_features[indices],
@@ -167,7 +171,8 @@ class FeatureSet:
         if self.views is not None:
             tensors["views"] = self.views
         if self.paths is not None:  # bytes, since a million paths would not fit a safetensors header
-            tensors["paths"] = torch.frombuffer(bytearray("\0".join(self.paths).encode()), dtype=torch.uint8)
+            text = bytearray("\0".join(self.paths).encode())
+            tensors["paths"] = torch.frombuffer(text, dtype=torch.uint8) if text else torch.empty(0, dtype=torch.uint8)
         meta = {
             "logit_scale": self.head.logit_scale,
             "class_names": list(self.head.class_names),
@@ -181,7 +186,7 @@ class FeatureSet:
         path = existing(path)
         if path.suffix == ".npz":
             return cls.from_npz(path, normalize=normalize)
-        tensors, meta = load_tensors(path, KIND, VERSION)
+        tensors, meta = load_tensors(path, KIND, VERSION, ("logit_scale", "class_names", "provenance"))
         _require(path, tensors, ("image_features", "text_features"))
         names = tensors.get("paths")
         with _naming(path):
@@ -290,7 +295,19 @@ def check_same_dimension(x: Tensor, head: TextHead, name: str) -> None:
         )
 
 
-def _check_count(found: int, n: int, name: str) -> None:
+def _positions(indices: Array) -> list[int]:
+    """Whole numbers as a list. A mask is refused: read as numbers it would give the first two images many times."""
+    positions = torch.as_tensor(indices)
+    if positions.numel() and (positions.dtype == torch.bool or positions.is_floating_point() or positions.dim() != 1):
+        dtype = str(positions.dtype).removeprefix("torch.")
+        raise InputError(
+            f"take needs a list of positions or a slice; got {dtype}. For a mask pass its nonzero positions."
+        )
+    return positions.tolist()
+
+
+def check_count(found: int, n: int, name: str) -> None:
+    """Refuse a list that has not one entry per image."""
     if found != n:
         raise InputError(f"{name} has {found} entries for {n} image features. Pass one per image.")
 
@@ -307,7 +324,7 @@ def _checked_labels(labels: Array, n: int, k: int) -> Tensor:
             f"labels must be a vector of class numbers; got {dtype} of shape {tuple(labels.shape)}. "
             "Pass one whole number per image, counting classes from 0."
         )
-    _check_count(len(labels), n, "labels")
+    check_count(len(labels), n, "labels")
     checked: Tensor = labels.long()
     outside = (checked < 0) | (checked >= k)
     if outside.any():

@@ -17,11 +17,12 @@ from torch import Tensor
 from ._files import load_tensors, save_tensors
 from .arrays import Array, as_tensor, check_unit_rows, like_input, unit_rows, working
 from .errors import FileError, InputError, SettingError
-from .features import CLIP_LOGIT_SCALE, FeatureSet, TextHead, check_same_dimension
+from .features import CLIP_LOGIT_SCALE, FeatureSet, TextHead, check_count, check_same_dimension
 from .methods import Batch, Method, State, build, methods
 from .methods._settings import settings_of
 
 KIND, VERSION = "stream", 1
+FIELDS = ("method", "settings", "logit_scale", "class_names", "has_state", "steps", "normalize")
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +116,7 @@ class Stream:
     @classmethod
     def load(cls, path: str | Path, method: Method | None = None) -> Stream:
         """Go on where `save` stopped. A method that is not registered must be passed, with the same settings."""
-        tensors, meta = load_tensors(path, KIND, VERSION)
+        tensors, meta = load_tensors(path, KIND, VERSION, FIELDS)
         if method is None and meta["method"] not in methods():
             raise FileError(
                 f"{path} is a stream of {meta['method']!r}, which is not registered here. Pass the method object: "
@@ -149,6 +150,8 @@ def _labelled(
         head,
         None if views is None else _checked_rows(views, "views", 3, head, normalize),
     )
+    if batch.views is not None:
+        check_count(len(batch.views), len(batch.features), "views")
     with torch.no_grad():
         step = method.step(state, batch)
         info: Mapping[str, Any] = {"method": method.name, **step.info, "effective_classes": effective_classes(step.z)}

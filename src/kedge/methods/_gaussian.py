@@ -59,7 +59,7 @@ class Features:
     def moments(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Σ_i z_ik (x_i − centre) / Σ_i z_ik and the same of (x_i − centre)², both k×d. No mass gives 0, not NaN."""
         mass = z.sum(dim=0).clamp_min_(torch.finfo(z.dtype).tiny)
-        first, second = (z.T @ self.phi).div_(mass[:, None]).chunk(2, dim=1)
+        first, second = ((z / mass).T @ self.phi).chunk(2, dim=1)
         return first, second
 
     def scatter(self, moments: tuple[Tensor, Tensor], mu: Tensor) -> Tensor:
