@@ -385,12 +385,12 @@ def test_demo_shows_what_the_demo_returns(tmp_path: Path, monkeypatch: pytest.Mo
     assert asked == [tmp_path, tmp_path]
     assert (shown.code, data.code) == (0, 0)
     assert "SIMULATED" in shown.out
-    assert re.search("all classes present +61.2 %", shown.out)
+    assert re.search("all classes present +61.2", shown.out)
     assert str(tmp_path / "demo.csv") in shown.err
     assert json.loads(data.out) == {
         "data": "simulated",
         "rows": [{"scenario": "all classes present", "zero_shot": 61.25}],
-        "files": [str(tmp_path / "demo.csv"), str(tmp_path / "demo.png")],
+        "files": [str(tmp_path / name) for name in ("report.html", "demo.csv", "demo.png")],
     }
 
 

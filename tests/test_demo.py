@@ -14,6 +14,7 @@ from kedge import adapt
 from kedge import demo as module
 from kedge.demo import DemoRow, demo
 from kedge.errors import FileError
+from kedge.results import load_records
 from kedge.simulate import simulate
 
 
@@ -52,6 +53,18 @@ def test_numbers_are_those_of_adapt(rows: list[DemoRow]) -> None:
         assert found == round(100 * float((labels == features.labels).double().mean()), 1)
 
 
+def test_report_and_records_are_of_the_same_numbers(rows: list[DemoRow], folder: Path) -> None:
+    records = load_records([folder / "records"])
+    assert {record.method for record in records} == {"zero-shot", "stata"}
+    assert all(record.simulated for record in records)
+    accuracy = {record.scenario: record.accuracy for record in records if record.method == "stata"}
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "simulated" in page
+    for row in rows:
+        assert row.stata == round(100 * accuracy[row.scenario], 1)
+        assert f"{row.stata:.1f}" in page
+
+
 def test_table_says_simulated_on_every_line(rows: list[DemoRow], folder: Path) -> None:
     with (folder / "demo.csv").open(newline="", encoding="utf-8") as file:
         table = list(csv.DictReader(file))
@@ -79,7 +92,8 @@ def test_picture_has_both_bars_and_nothing_cut_off(folder: Path) -> None:
         ]
     )
     assert (edge == 255).all()
-    assert sorted(path.name for path in folder.iterdir()) == ["demo.csv", "demo.png"]  # and no temporary file
+    made = ["demo.csv", "demo.png", "records", "report.html", "report_figures"]
+    assert sorted(path.name for path in folder.iterdir()) == made  # and no temporary file
 
 
 def test_picture_says_simulated(rows: list[DemoRow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """What adaptation gains, seen in seconds without any data: zero-shot against StatA on simulated features.
 
-    rows = demo(Path("kedge-demo"))        # also writes kedge-demo/demo.csv and kedge-demo/demo.png
+    rows = demo(Path("kedge-demo"))        # also writes report.html, demo.csv, demo.png and the records into that folder
 
 The features are simulated, and that is said wherever their numbers appear: a demonstration, not a benchmark.
 How much there is to gain is a setting of the simulation (`shared_errors`).
@@ -18,11 +18,15 @@ from .errors import FileError
 from .evaluate import evaluate
 from .features import FeatureSet
 from .progress import track
+from .report import write_report
+from .results import Record, Series
 from .scenarios import SCENARIOS, Batches
 from .simulate import simulate
 
 IMAGES, CLASSES, ACCURACY = 10_000, 100, 0.65  # some 100 images per class, so that 64 can be of one class
 BATCHES = {"very-low": 20, "medium": 20, "high": 5, "all": 1}  # how many of each scenario
+STREAMS = ("stream-low", "stream-high")  # one pass each, for the report
+METHODS = ("zero-shot", "stata")
 
 ZERO_SHOT_COLOUR, STATA_COLOUR, INK = "#b8bdc4", "#0072b2", "#25292e"  # told apart by lightness alone
 
@@ -42,23 +46,33 @@ class DemoRow:
 
 
 def demo(out: Path, seed: int = 0) -> list[DemoRow]:
-    """Run every scenario; write the table `demo.csv` and the picture `demo.png` into the folder `out`."""
+    """Run every scenario; write `report.html`, `demo.csv`, `demo.png` and the records into the folder `out`."""
+    records = out / "records"
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        records.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"can not make the folder {out}: {error.strerror}. Choose another place.") from error
     table, picture = check_writable(out / "demo.csv"), check_writable(out / "demo.png")
+    page = check_writable(out / "report.html")
 
     features = simulate(IMAGES, CLASSES, accuracy=ACCURACY, seed=seed)
-    rows = [_run(name, features, seed) for name in track(list(BATCHES), "scenarios")]
+    cells = [(method, name) for name in (*BATCHES, *STREAMS) for method in METHODS]
+    found = {cell: _run(*cell, features, seed) for cell in track(cells, "scenarios")}
+    for (method, name), record in found.items():
+        record.save(records / f"{method}-{name}.json")
+    rows = [_row(name, found["stata", name].series) for name in BATCHES]
     _write_table(rows, seed, table)
     _draw(rows, picture)
+    write_report(found.values(), page)
     return rows
 
 
-def _run(name: str, features: FeatureSet, seed: int) -> DemoRow:
+def _run(method: str, name: str, features: FeatureSet, seed: int) -> Record:
+    return evaluate(method, features, name, seed, tasks=BATCHES.get(name, 1))
+
+
+def _row(name: str, batches: Series) -> DemoRow:
     scenario = SCENARIOS[name]
-    batches = evaluate("stata", features, scenario, seed, tasks=BATCHES[name]).series
     zero_shot, stata = _percent(batches.zero_shot), _percent(batches.accuracy)
     return DemoRow(
         scenario=name,

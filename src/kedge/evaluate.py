@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ._version import __version__
 from .errors import ContractError, InputError
 from .features import FeatureSet
-from .methods import Method, build
+from .methods import Method, build, check_needs
 from .metrics import PerClass, Reliability, paired_bootstrap
 from .progress import track
 from .results import Record, Series
@@ -36,6 +36,7 @@ def evaluate(
 ) -> Record:
     """Run the plan of a scenario (or a plan made before) and score it; zero-shot is scored on the same images."""
     chosen = build(method, settings)
+    check_needs(chosen, views=features.views is not None)
     if features.labels is None:
         raise InputError("a score needs labels, and these features have none. Add `labels` to the feature file.")
     labels = features.labels.numpy()

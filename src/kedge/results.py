@@ -78,7 +78,8 @@ class Record:
     @property
     def label(self) -> str:
         """The method with the settings that are not its defaults: `stata alpha=10`."""
-        return " ".join([self.method, *(f"{name}={value}" for name, value in self.settings.items())])
+        changed = (f"{name}={str(value).removesuffix('.0')}" for name, value in self.settings.items())
+        return " ".join([self.method, *changed])
 
     def row(self) -> dict[str, Any]:
         """The flat row: everything but the series."""

@@ -1,0 +1,68 @@
+"""The command's root: where its errors arrive, its groups, and the options that several commands have."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from .._version import __version__
+from ..errors import KedgeError
+from ._show import tell
+
+
+class _Root(TyperGroup):
+    """The place where the errors of every command arrive."""
+
+    def invoke(self, ctx: Any) -> Any:
+        if hasattr(sys.stdout, "reconfigure"):
+            sys.stdout.reconfigure(encoding="utf-8")  # class names and paths, whatever the locale
+        try:
+            returned = super().invoke(ctx)
+            sys.stdout.flush()  # here, where a closed pipe is understood, rather than when Python ends
+            return returned
+        except KedgeError as error:
+            tell("error: " + " ".join(str(error).splitlines()))
+            raise typer.Exit(2) from error
+        except BrokenPipeError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left goes nowhere
+            raise typer.Exit(141) from error
+        except KeyboardInterrupt as error:
+            raise typer.Exit(130) from error
+
+
+_PLAIN: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "add_completion": False}
+app = typer.Typer(cls=_Root, pretty_exceptions_enable=False, **_PLAIN)
+features_app = typer.Typer(help="Look at feature files, and convert them.", **_PLAIN)
+ls_app = typer.Typer(help="List what there is.", **_PLAIN)
+app.add_typer(features_app, name="features")
+app.add_typer(ls_app, name="ls")
+
+FeatureFile = Annotated[Path, typer.Argument(metavar="FEATURES", help="A .safetensors or .npz feature file.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, for programs.")]
+Normalize = Annotated[bool, typer.Option("--normalize", help="Scale rows to unit norm, instead of refusing.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Nothing on stderr but errors.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"kedge {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")]
+
+
+@app.callback()
+def _root(version: Version = False) -> None:
+    """Better zero-shot labels from a vision-language model's features: no labels, no training.
+
+    \b
+    kedge demo                          see it work, on simulated features
+    kedge adapt birds.safetensors       label the images of a feature file
+    kedge bench birds.safetensors --scenario low    compare methods, on labelled features
+    """

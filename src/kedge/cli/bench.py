@@ -1,0 +1,139 @@
+"""`kedge bench`: methods × feature files × scenarios × seeds."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ._app import Json, Quiet, app
+from ._show import print_json, print_table, tell
+
+if TYPE_CHECKING:
+    from ..bench import Cell, Grid
+    from ..results import Record
+
+
+@app.command()
+def bench(
+    features: Annotated[list[Path] | None, typer.Argument(metavar="FEATURES", help="Files with labels.")] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME[:SETTINGS]", help="stata, or stata:alpha=10,beta=soft, or all; may be repeated."),
+    ] = None,
+    scenario: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="See `kedge ls scenarios`; may be repeated.")
+    ] = None,
+    seed: Annotated[list[int] | None, typer.Option(metavar="N", help="0 if none is given; may be repeated.")] = None,
+    tasks: Annotated[int | None, typer.Option(metavar="N", help="Instead of the scenario's own number.")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="An experiment of the paper: table1, table2, alpha, beta, runtime."),
+    ] = None,
+    grid: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="All of this as TOML; flags replace its keys.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="For the records; kedge-bench by default.")] = None,
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="Processes, of one thread each; 1 is this one.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells, and run nothing.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare methods on labelled features, in scenarios.
+
+    One record file per cell, written when the cell is done. Stop it at any moment, start it again, and it goes
+    on; what is done is not repeated. A changed setting or feature file makes another cell. A cell that fails is
+    recorded, the others go on, the exit code is 1, and it is run again the next time.
+
+    \b
+    Presets (the StatA paper's experiments):
+      table1   batches, very-low to very-high, and all; every method that fits
+      table2   the four streams; every method that fits. The paper drops the last partial batch of
+               a stream, kedge keeps it: --scenario stream:gamma=0.1,drop_last=true is the paper's
+      alpha    StatA with six weights of its anchor, by number of classes
+      beta     StatA with hard and soft β, by number of classes
+      runtime  batches of 1000 and the whole set; then: kedge table DIR --value seconds_per_batch
+
+    \b
+    A grid file, with paths relative to it:
+      methods = ["zero-shot", {name = "stata", alpha = 10}]
+      features = ["features/*.safetensors"]
+      scenarios = ["very-low", "batches:size=64,k_min=5,k_max=5"]
+      seeds = [0, 1]                # also: tasks, preset, out, jobs
+
+    \b
+    Example: kedge bench birds.safetensors --scenario very-low --tasks 100 --jobs 2
+    """
+    from .. import progress
+    from ..bench import Grid, plan_cells, run
+    from ..grid import merged, read_options
+
+    flags: dict[str, Any] = {
+        "features": features,
+        "methods": method,
+        "scenarios": scenario,
+        "seeds": seed,
+        "tasks": tasks,
+        "preset": preset,
+        "out": out,
+        "jobs": jobs,
+    }
+    given = {name: value for name, value in flags.items() if value not in (None, [])}
+    chosen = Grid.of(**merged(read_options(grid) if grid else {}, given))
+    if dry_run:
+        planned = plan_cells(chosen)
+        _show_plan(planned.cells, planned.left_out, chosen, as_json)
+        return
+    with contextlib.nullcontext() if quiet else progress.on_stderr():
+        try:
+            outcome = run(chosen)
+        except KeyboardInterrupt:
+            if not quiet:
+                tell(f"stopped. What is done is in {chosen.out}; start again to go on.")
+            raise
+    if as_json:
+        print_json(
+            {
+                "out": str(outcome.folder),
+                "cells": len(outcome.cells),
+                "run": outcome.ran,
+                "done_before": outcome.already,
+                "failed": [{**_about(record), "error": record.error} for record in outcome.failed],
+                "left_out": outcome.left_out,
+            }
+        )
+    if not quiet:
+        for reason in outcome.left_out:
+            tell(f"left out: {reason}")
+    for record in outcome.failed:
+        tell(f"failed: {record.label} on {record.dataset}, {record.scenario}, seed {record.seed}: {record.error}")
+    if outcome.failed:
+        tell(f"{len(outcome.failed)} of {len(outcome.cells)} cells failed; they are run again the next time.")
+        raise typer.Exit(1)
+    if not quiet:
+        tell(f"{len(outcome.cells)} cells: {outcome.ran} run, {outcome.already} done before → {outcome.folder}")
+        tell(f"to see them: kedge table {outcome.folder}")
+
+
+def _about(record: Record) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in ("label", "dataset", "scenario", "seed", "tasks")}
+
+
+def _show_plan(cells: tuple[Cell, ...], left_out: tuple[str, ...], grid: Grid, as_json: bool) -> None:
+    def state(cell: Cell) -> str:
+        if cell.path(grid.out).exists():
+            return "done"
+        return "failed before" if cell.failure(grid.out).exists() else "to do"
+
+    rows = [{**_about(cell.failed("")), "state": state(cell)} for cell in cells]
+    if as_json:
+        files = [{**row, "file": cell.path(grid.out).name} for row, cell in zip(rows, cells, strict=True)]
+        print_json({"out": str(grid.out), "cells": files, "left_out": left_out})
+        return
+    print_table(rows)
+    for reason in left_out:
+        tell(f"left out: {reason}")
+    done = sum(row["state"] == "done" for row in rows)
+    tell(f"{len(rows)} cells, {done} of them done, {len(rows) - done} to run → {grid.out}")

@@ -1,0 +1,91 @@
+"""`kedge features`: look at feature files, and convert them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import FileError
+from ._app import FeatureFile, Json, Normalize, features_app
+from ._show import percent, plain, print_facts, print_json, tell
+
+if TYPE_CHECKING:
+    from ..features import FeatureSet
+
+SHOWN_NAMES = 5  # class names that `features info` shows to people
+
+
+@features_app.command("info")
+def features_info(features: FeatureFile, normalize: Normalize = False, as_json: Json = False) -> None:
+    """Say what is in a feature file, after checking all of it.
+
+    \b
+    Example: kedge features info birds.safetensors
+    """
+    from ..features import FeatureSet
+
+    about = {"file": str(features), **_about(FeatureSet.load(features, normalize=normalize))}
+    if as_json:
+        print_json(about)
+        return
+    names, accuracy = about["class_names"], about["zero_shot_accuracy"]
+    about["class_names"] = ", ".join(names[:SHOWN_NAMES])
+    if len(names) > SHOWN_NAMES:
+        about["class_names"] += f", … ({len(names) - SHOWN_NAMES} more)"
+    about["zero_shot_accuracy"] = "unknown" if accuracy is None else percent(accuracy)
+    about["provenance"] = json.dumps(plain(about["provenance"]), ensure_ascii=False)
+    print_facts(about)
+
+
+def _about(features: FeatureSet) -> dict[str, Any]:
+    from ..predictions import Predictions
+    from ..stream import adapt
+
+    zero_shot = Predictions(features, adapt(features, method="zero-shot"))
+    return {
+        "images": len(features),
+        "classes": features.head.k,
+        "dimension": features.head.d,
+        "dtype": str(features.image_features.dtype).removeprefix("torch."),
+        "labels": features.labels is not None,
+        "paths": features.paths is not None,
+        "views": 0 if features.views is None else features.views.shape[1],
+        "logit_scale": features.head.logit_scale,
+        "zero_shot_accuracy": zero_shot.summary()["zero_shot_accuracy"],
+        "class_names": list(features.head.class_names),
+        "provenance": dict(features.provenance),
+        "sha256": features.hash,
+    }
+
+
+@features_app.command("convert")
+def features_convert(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="A .npz or .safetensors feature file.")],
+    target: Annotated[Path, typer.Argument(metavar="OUT", help="The .safetensors file to write.")],
+    normalize: Normalize = False,
+    logit_scale: Annotated[float | None, typer.Option(help="The encoder's, instead of what IN says.")] = None,
+) -> None:
+    """Turn an .npz of arrays into a feature file.
+
+    The arrays are image_features and text_features and, where known, labels, class_names, views, paths,
+    logit_scale (100, CLIP's, if not there) and meta. A feature file is checked, hashed and memory-mapped.
+
+    \b
+    Example: kedge features convert birds.npz birds.safetensors
+    """
+    from .._files import check_writable
+    from ..features import FeatureSet, TextHead
+
+    if target.suffix != ".safetensors":
+        raise FileError(f"can not write {target}: a feature file's name ends in .safetensors. Name it so.")
+    check_writable(target)
+    loaded = FeatureSet.load(source, normalize=normalize)
+    if logit_scale is not None:
+        head = TextHead.from_arrays(loaded.head.features, logit_scale, loaded.head.class_names)
+        loaded = dataclasses.replace(loaded, head=head)
+    sha256 = loaded.save(target)
+    tell(f"{len(loaded):,} images, {loaded.head.k:,} classes → {target} (sha256 {sha256})")

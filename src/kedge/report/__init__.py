@@ -1,0 +1,98 @@
+"""The report: one HTML page made from records alone, and its pictures as files.
+
+    write_report(load_records(["results"]), Path("report.html"))
+
+The page needs no network. Beside it, `report_figures/` has every picture as SVG and PNG, with the numbers behind it as
+CSV. A picture without data is left out.
+
+    scores      records → groups, cells, averages with their intervals
+    drawing     the style, the palette, panels → SVG and PNG
+    figures     the list of pictures, bars and time; ablations, batches, streams have the others
+    tables      HTML tables; provenance: where everything is from
+    page        all of it as one page; assets/ are its style sheet and its script
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .._files import check_writable, written_by_rename
+from ..errors import FileError, InputError
+from ..results import Record
+from .drawing import Picture, as_png, as_svg, inlined, on_white, style
+from .figures import KEYS, all_figures
+from .page import Placed, page
+from .scores import Group, collect
+
+__all__ = ["write_report"]
+
+
+def write_report(records: Iterable[Record], out: str | Path) -> Path:
+    """Write the page to `out` and its pictures beside it; returns the page's path. Everything is written by rename."""
+    out = check_writable(out)
+    records = list(records)
+    if not records:
+        raise InputError("a report needs at least one record; got none. Run `kedge bench` first.")
+    results = collect(records)
+    folder = out.with_name(f"{out.stem}_figures")
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise FileError(f"can not make the folder {folder}: {error.strerror}. Choose another place.") from error
+    with style():
+        placed = [
+            [_place(picture, number, group, folder) for picture in all_figures(group, results.colours)]
+            for number, group in enumerate(results.groups, 1)
+        ]
+    _write(out, page(results, placed).encode())
+    _remove_older(folder, {Path(name).name for pictures in placed for one in pictures for name in one.files})
+    return out
+
+
+def _place(picture: Picture, number: int, group: Group, folder: Path) -> Placed:
+    """Write a picture's files; returns it as the page needs it."""
+    svgs: list[str] = []
+    names: list[str] = []
+    for panel in picture.panels:
+        stem = _file_name(f"{number}-{panel.name}", names)
+        svg = as_svg(panel.figure)
+        svgs.append(inlined(svg, f"p{number}-{picture.key}-{len(svgs)}"))
+        _write(folder / f"{stem}.svg", on_white(svg).encode())
+        _write(folder / f"{stem}.png", as_png(panel.figure))
+        names += [f"{stem}.svg", f"{stem}.png"]
+    names.append(f"{number}-{picture.key}.csv")
+    origin = {"simulated": group.simulated, "encoder": group.encoder}
+    _write_csv(folder / names[-1], [origin | row for row in picture.rows])
+    return Placed(picture, svgs, [f"{folder.name}/{name}" for name in names])
+
+
+def _file_name(name: str, taken: list[str]) -> str:
+    """A name that every file system takes, and that no other panel of the picture has."""
+    stem = re.sub(r"[^A-Za-z0-9.=_-]+", "-", name).strip("-.")[:80]
+    while f"{stem}.svg" in taken:
+        stem += "_"
+    return stem
+
+
+def _write(path: Path, content: bytes) -> None:
+    with written_by_rename(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    with written_by_rename(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _remove_older(folder: Path, written: set[str]) -> None:
+    """Pictures of an earlier report by this name that this one has no data for. Other files are left alone."""
+    ours = re.compile(rf"\d+-({'|'.join(KEYS)})\b.*\.(svg|png|csv)")
+    for path in folder.iterdir():
+        if path.name not in written and ours.fullmatch(path.name):
+            path.unlink()

@@ -1,0 +1,36 @@
+// Tables sort by a click on a header: numbers first from large to small, text from a to z, then the other way round.
+"use strict";
+(() => {
+  const value = (row, column) => {
+    const cell = row.cells[column];
+    return cell.dataset.value === undefined ? cell.textContent.trim() : cell.dataset.value;
+  };
+
+  const sort = (header) => {
+    const table = header.closest("table");
+    const body = table.tBodies[0];
+    const column = header.cellIndex;
+    const rows = [...body.rows];
+    const numeric = header.dataset.kind === "number";
+    const before = header.getAttribute("aria-sort");
+    const descending = before === null ? numeric : before === "ascending";
+    const missing = (text) => text === "";
+    rows.sort((a, b) => {
+      const [x, y] = [value(a, column), value(b, column)];
+      if (missing(x) || missing(y)) return missing(x) - missing(y); // a cell without a number is last, either way
+      const order = numeric ? Number(x) - Number(y) : x.localeCompare(y, undefined, { numeric: true });
+      return descending ? -order : order;
+    });
+    for (const other of header.parentElement.cells) other.removeAttribute("aria-sort");
+    header.setAttribute("aria-sort", descending ? "descending" : "ascending");
+    body.append(...rows);
+  };
+
+  for (const button of document.querySelectorAll("th > button")) {
+    button.addEventListener("click", () => sort(button.parentElement));
+  }
+  // On paper nothing can be opened: open everything.
+  addEventListener("beforeprint", () => {
+    for (const details of document.querySelectorAll("details")) details.open = true;
+  });
+})();

@@ -1,0 +1,136 @@
+"""What the results depend on, as HTML: cells that failed, settings, versions, hashes, and how to run a cell again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+from .._version import __version__
+from ..results import Record
+from .scores import ZERO_SHOT, Results
+from .tables import Column, badge, escaped, table
+from .words import count
+
+HASH_SHOWN = 12
+
+
+def failures(failed: Sequence[Record]) -> str:
+    """The cells that failed, and why; nothing if none did."""
+    if not failed:
+        return ""
+    rows = (
+        "<tr>"
+        + "".join(f"<td>{escaped(value)}</td>" for value in (r.label, r.dataset, r.encoder, r.scenario, r.seed))
+        + f'<td class="long"><pre>{_lines(r.error or "it has no score, and no reason")}</pre></td></tr>'
+        for r in failed
+    )
+    columns: list[Column] = [
+        ("method", "text"),
+        ("dataset", "text"),
+        ("encoder", "text"),
+        ("scenario", "text"),
+        ("seed", "text"),
+        ("reason", "text"),
+    ]
+    listing = table("Nothing below contains them.", columns, rows, "words")
+    return f'<section class="failed" id="failed"><h2>{count(len(failed), "cell")} failed</h2>{listing}</section>'
+
+
+def provenance(results: Results) -> str:
+    """The last section of the page."""
+    everything = [*results.scored, *results.failed]
+
+    def distinct(values: Iterable[object]) -> str:
+        return escaped("; ".join(sorted({str(value) for value in values if value != ""})) or "not recorded")
+
+    facts = {
+        "kedge": distinct(r.kedge for r in everything),
+        "torch": distinct(r.torch for r in everything),
+        "machine": distinct(r.machine for r in everything),
+        "seeds": distinct(r.seed for r in everything),
+        "page made by": f"kedge {escaped(__version__)}",
+    }
+    listed = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts.items())
+    return f"""<section id="provenance"><h2>Settings, versions, hashes</h2>
+<dl>{listed}</dl>
+{_feature_files(everything)}
+<details><summary>{count(len(everything), "run")}, one by one</summary>{_runs(everything)}</details>
+<h3>How to run a cell again</h3>
+<p>The same features, scenario, seed and number of tasks give the same plan; the same plan gives the same scores, up to
+rounding.</p>
+<pre>{_again(everything)}</pre>
+</section>"""
+
+
+def _feature_files(records: Sequence[Record]) -> str:
+    found = sorted(
+        {(r.dataset, r.encoder, r.classes, r.simulated, r.features_hash) for r in records if r.features_hash}
+    )
+    columns: list[Column] = [("dataset", "text"), ("encoder", "text"), ("classes", "number"), ("sha256", "text")]
+    rows = (
+        f"<tr><td>{escaped(dataset)}{badge(simulated)}</td><td>{escaped(encoder)}</td>"
+        f'<td data-value="{classes}">{classes}</td><td class="long"><code>{escaped(sha256)}</code></td></tr>'
+        for dataset, encoder, classes, simulated, sha256 in found
+    )
+    return table("Feature files. The same hash is the same features, prototypes and labels.", columns, rows, "words")
+
+
+def _runs(records: Sequence[Record]) -> str:
+    columns: list[Column] = [
+        ("method", "text"),
+        ("dataset", "text"),
+        ("encoder", "text"),
+        ("scenario", "text"),
+        ("seed", "number"),
+        ("tasks", "number"),
+        ("images", "number"),
+        ("seconds", "number"),
+        ("peak memory, MB", "number"),
+        ("features", "text"),
+        ("plan", "text"),
+        ("kedge", "text"),
+        ("torch", "text"),
+        ("machine", "text"),
+    ]
+    caption = "A plan is the list of images of every batch: methods with the same plan saw the same tasks."
+    return table(caption, columns, map(_run, records), "words")
+
+
+def _run(r: Record) -> str:
+    numbers = (
+        (r.seed, "{}"),
+        (r.tasks, "{:,}"),
+        (r.images, "{:,}"),
+        (r.seconds, "{:.2f}"),
+        (r.peak_memory_mb, "{:,.0f}"),
+    )
+    cells = [f"<td>{escaped(r.label)}</td><td>{escaped(r.dataset)}{badge(r.simulated)}</td>"]
+    cells += [f"<td>{escaped(value)}</td>" for value in (r.encoder, r.scenario)]
+    cells += [
+        f'<td data-value="{"" if value is None else value}">{"–" if value is None else shown.format(value)}</td>'
+        for value, shown in numbers
+    ]
+    cells += [
+        f'<td title="{escaped(sha256)}"><code>{escaped(sha256[:HASH_SHOWN]) or "–"}</code></td>'
+        for sha256 in (r.features_hash, r.plan_hash)
+    ]
+    cells += [f"<td>{escaped(value)}</td>" for value in (r.kedge, r.torch, r.machine)]
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _again(records: Sequence[Record]) -> str:
+    """One cell of this report, as a command."""
+    r = next((r for r in records if r.method != ZERO_SHOT), records[0])
+    settings = ",".join(f"{name}={value}" for name, value in r.settings.items())
+    words = ["--method", f"{r.method}:{settings}" if settings else r.method, "--scenario", r.scenario]
+    words += ["--seed", str(r.seed), "--tasks", str(r.tasks), "--out", "again"]
+    sha256 = r.features_hash[:HASH_SHOWN] or "not recorded"
+    return _lines(
+        f"# FEATURES: the feature file of {r.dataset} ({r.encoder}), sha256 {sha256}…\n"
+        f"kedge bench FEATURES {shlex.join(words)}\n"
+        "kedge report again -o again.html"
+    )
+
+
+def _lines(text: str) -> str:
+    return "\n".join(escaped(line) for line in text.splitlines())

@@ -1,0 +1,273 @@
+"""What the tables and pictures are made of: records grouped into cells, and scores that can be averaged.
+
+    records → Group (one encoder; simulated features never with real ones) → Cell (a method × a dataset × a scenario)
+
+A cell holds one record per seed. Averages over seeds or datasets are of scores whose tasks were drawn independently.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ..errors import KedgeError
+from ..published import clip_name
+from ..results import Record
+from ..scenarios import Batches, find_scenario
+from ..tables import _order as order
+from .words import plain
+
+ZERO_SHOT = "zero-shot"
+NEEDED = ("accuracy", "zero_shot", "gain")
+
+
+@dataclass(frozen=True)
+class Score:
+    """Shares between 0 and 1; `low` and `high` are the 95 % interval of the gain, equal to it where there is none."""
+
+    accuracy: float
+    zero_shot: float
+    gain: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, record: Record) -> Score:
+        """The score of one record."""
+        assert record.accuracy is not None
+        assert record.zero_shot is not None
+        assert record.gain is not None
+        low = record.gain if record.gain_low is None else record.gain_low
+        high = record.gain if record.gain_high is None else record.gain_high
+        return cls(record.accuracy, record.zero_shot, record.gain, low, high)
+
+    @classmethod
+    def mean(cls, scores: Sequence[Score], weights: Sequence[float] | None = None) -> Score:
+        """The (weighted) mean of independent scores: the errors on each side add up in squares."""
+        weights = weights or [1.0] * len(scores)
+        share = [weight / sum(weights) for weight in weights]
+
+        def average(values: Iterable[float]) -> float:
+            return sum(w * value for w, value in zip(share, values, strict=True))
+
+        def side(errors: Iterable[float]) -> float:
+            return math.sqrt(sum((w * error) ** 2 for w, error in zip(share, errors, strict=True)))
+
+        gain = average(s.gain for s in scores)
+        return cls(
+            average(s.accuracy for s in scores),
+            average(s.zero_shot for s in scores),
+            gain,
+            gain - side(s.gain - s.low for s in scores),
+            gain + side(s.high - s.gain for s in scores),
+        )
+
+    @property
+    def before(self) -> Score:
+        """What zero-shot scored on the same images."""
+        return Score(self.zero_shot, self.zero_shot, 0.0, 0.0, 0.0)
+
+    @property
+    def has_interval(self) -> bool:
+        """Were there tasks to resample?"""
+        return self.low < self.high
+
+    @property
+    def sign(self) -> int:
+        """1 a gain, −1 a loss, 0 if the interval leaves that open (or the gain is nothing at all)."""
+        if self.has_interval and self.low <= 0 <= self.high:
+            return 0
+        return (self.gain > 0) - (self.gain < 0)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A method on a dataset in a scenario: one record per seed."""
+
+    label: str
+    dataset: str
+    scenario: str
+    records: tuple[Record, ...]
+
+    @cached_property
+    def score(self) -> Score:
+        """Over the seeds, each weighted by its tasks."""
+        return Score.mean([Score.of(r) for r in self.records], [r.tasks for r in self.records])
+
+    @cached_property
+    def plans(self) -> frozenset[str]:
+        """Which tasks it was scored on."""
+        return frozenset(r.plan_hash for r in self.records)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cells that may be averaged and compared: one encoder, and either simulated or real features."""
+
+    encoder: str
+    simulated: bool
+    cells: tuple[Cell, ...]
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """Methods with their settings, zero-shot first, then plain ones, then variants."""
+        return sorted({cell.label for cell in self.cells}, key=label_order)
+
+    @cached_property
+    def datasets(self) -> list[str]:
+        """Names, those of the paper in its order."""
+        return sorted({cell.dataset for cell in self.cells}, key=dataset_order)
+
+    @cached_property
+    def scenarios(self) -> list[str]:
+        """In the paper's order, others after."""
+        return sorted({cell.scenario for cell in self.cells}, key=scenario_order)
+
+    @cached_property
+    def main(self) -> tuple[Cell, ...]:
+        """Without sweeps over a fixed number of classes, which have pictures of their own; all, if all are sweeps."""
+        return tuple(cell for cell in self.cells if sweep(cell.scenario) is None) or self.cells
+
+    @cached_property
+    def adapted(self) -> tuple[Cell, ...]:
+        """The main cells of methods other than zero-shot."""
+        return tuple(cell for cell in self.main if cell.label != ZERO_SHOT)
+
+    def table(self, scenario: str) -> dict[str, dict[str, Cell]]:
+        """label → dataset → cell."""
+        rows: dict[str, dict[str, Cell]] = {}
+        for cell in self.cells:
+            if cell.scenario == scenario:
+                rows.setdefault(cell.label, {})[cell.dataset] = cell
+        return {label: rows[label] for label in sorted(rows, key=label_order)}
+
+    def usual_plans(self, scenario: str) -> dict[str, frozenset[str]]:
+        """The tasks that most methods of a column were scored on; a cell with others is not comparable."""
+        plans: dict[str, Counter[frozenset[str]]] = defaultdict(Counter)
+        for cell in self.cells:
+            if cell.scenario == scenario:
+                plans[cell.dataset][cell.plans] += 1
+        return {dataset: max(count, key=lambda p: (count[p], sorted(p))) for dataset, count in plans.items()}
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything a report shows."""
+
+    groups: list[Group]
+    failed: list[Record]
+    scored: list[Record]
+    repeated: int  # records left out: the same cell and seed again
+    colours: dict[str, int] = field(default_factory=dict)  # label → its number in the palette, for all pictures
+
+
+def collect(records: Iterable[Record]) -> Results:
+    """Group records; a cell that was run again with the same seed counts once, the run with the most tasks."""
+    scored: dict[tuple[str, ...], Record] = {}
+    failed: list[Record] = []
+    total = 0
+    for record in records:
+        if not has_score(record):
+            failed.append(record)
+            continue
+        total += 1
+        key = (*(_cell_key(record)), str(record.seed))
+        if key not in scored or record.tasks > scored[key].tasks:
+            scored[key] = record
+    names = _dataset_names(scored.values())
+    cells: dict[tuple[str, ...], list[Record]] = defaultdict(list)
+    for record in scored.values():
+        cells[_cell_key(record)].append(record)
+    groups: dict[tuple[bool, str], list[Cell]] = defaultdict(list)
+    for _, same in sorted(cells.items()):
+        first = same[0]
+        name = names[first.dataset, encoder_of(first), first.features_hash]
+        same = sorted(same, key=lambda r: r.seed)
+        groups[first.simulated, encoder_of(first)].append(
+            Cell(plain(first.label), name, plain(first.scenario), tuple(same))
+        )
+    # real features first, then the encoder with the most to show
+    order = sorted(groups, key=lambda key: (key[0], -len(groups[key]), key[1]))
+    labels = sorted({cell.label for found in groups.values() for cell in found} - {ZERO_SHOT}, key=label_order)
+    return Results(
+        [Group(encoder, simulated, tuple(groups[simulated, encoder])) for simulated, encoder in order],
+        failed,
+        list(scored.values()),
+        total - len(scored),
+        {label: number for number, label in enumerate(labels)},
+    )
+
+
+def has_score(record: Record) -> bool:
+    """Is there a number to show?"""
+    values = [getattr(record, name) for name in NEEDED]
+    return record.error is None and all(isinstance(v, int | float) and math.isfinite(v) for v in values)
+
+
+def _cell_key(record: Record) -> tuple[str, ...]:
+    return (
+        str(record.simulated),
+        encoder_of(record),
+        record.scenario,
+        record.dataset,
+        record.features_hash,
+        record.label,
+    )
+
+
+def _dataset_names(records: Iterable[Record]) -> dict[tuple[str, str, str], str]:
+    """(dataset, encoder, hash) → a name: with the hash's beginning where two files of one encoder share a name."""
+    hashes: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for record in records:
+        hashes[record.dataset, encoder_of(record)].add(record.features_hash)
+    return {
+        (dataset, encoder, one): plain(dataset if len(found) == 1 else f"{dataset} ({one[:6]})")
+        for (dataset, encoder), found in hashes.items()
+        for one in found
+    }
+
+
+def sweep(scenario: str) -> Batches | None:
+    """The scenario, if it is a batch with a fixed number of classes: a point of a curve over K_eff."""
+    try:
+        found = find_scenario(scenario)
+    except KedgeError:
+        return None  # another package's scenario
+    return found if isinstance(found, Batches) and found.k_min == found.k_max else None
+
+
+def scenario_order(scenario: str) -> Any:
+    """The named ones as the paper lists them, then those written out, by their numbers."""
+    return order("scenario", scenario)
+
+
+def dataset_order(dataset: str) -> Any:
+    """The paper's datasets as it lists them, then others."""
+    return order("dataset", dataset)
+
+
+def calibration(records: Iterable[Record]) -> tuple[float, float] | None:
+    """Expected calibration error before and after, averaged over runs by their number of images."""
+    known = [
+        (r.zero_shot_calibration_error, r.calibration_error, r.images or 1)
+        for r in records
+        if r.zero_shot_calibration_error is not None and r.calibration_error is not None
+    ]
+    total = sum(images for _, _, images in known)
+    if not known:
+        return None
+    return sum(b * n for b, _, n in known) / total, sum(a * n for _, a, n in known) / total
+
+
+def label_order(label: str) -> Any:
+    """Zero-shot first, plain methods next, then variants with settings."""
+    return label != ZERO_SHOT, " " in label, order("label", label)
+
+
+def encoder_of(record: Record) -> str:
+    """The encoder's name, CLIP's in one spelling."""
+    return clip_name(record.encoder) or plain(record.encoder)

@@ -1,0 +1,268 @@
+"""One cell: its scores by hand, what a method gets to see, and its record on disk."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import kedge
+from kedge import Batch, FeatureSet, Step
+from kedge.errors import ContractError, FileError, InputError, SettingError
+from kedge.evaluate import dataset_name, evaluate
+from kedge.methods import State
+from kedge.results import Record, load_records
+from kedge.scenarios import Plan, as_labels, draw, hash_labels
+from kedge.simulate import simulate
+from toy_methods import Plain, Running, Viewing
+
+
+def plan_of(episodes: list[list[list[int]]], labels: Any) -> Plan:
+    batches = [[np.array(batch) for batch in episode] for episode in episodes]
+    return Plan(batches, "own", 3, len(labels), hash_labels(as_labels(labels)))
+
+
+@dataclass(frozen=True)
+class ByHand(Plain):
+    """Swaps classes 0 and 1 for every image whose last coordinate is positive, and is 0.8 sure of it all."""
+
+    name: ClassVar[str] = "by-hand"
+
+    def z(self, batch: Batch) -> Tensor:
+        guess = super().z(batch).argmax(dim=1)
+        swapped = torch.tensor([1, 0, 2])[guess]
+        label = torch.where(batch.features[:, 3] > 0, swapped, guess)
+        return torch.full((len(guess), 3), 0.1).scatter(1, label[:, None], 0.8)
+
+
+def by_hand() -> FeatureSet:
+    """Six images: zero-shot says 0 0 1 1 2 2; `ByHand` swaps images 1 and 2, and says 0 1 0 1 2 2."""
+    images = torch.zeros(6, 4)
+    images[torch.arange(6), torch.tensor([0, 0, 1, 1, 2, 2])] = 0.8
+    images[:, 3] = torch.tensor([-0.6, 0.6, 0.6, -0.6, -0.6, -0.6])
+    labels = [0, 1, 1, 1, 2, 0]
+    return FeatureSet.from_arrays(images, torch.eye(3, 4), labels=np.array(labels), logit_scale=5.0)
+
+
+def test_scores_by_hand() -> None:
+    features = by_hand()
+    # right: zero-shot 1 0 1 1 1 0, adapted 1 1 0 1 1 0
+    plan = plan_of([[[0, 1], [2, 3, 4, 5]], [[2, 3]]], features.labels)
+    record = evaluate(ByHand(), features, plan)
+
+    # zero-shot: 1/2 and 3/4, then 2/2; adapted: 2/2 and 2/4, then 1/2
+    assert record.zero_shot == pytest.approx(((1 / 2 + 3 / 4) / 2 + 1) / 2)
+    assert record.accuracy == pytest.approx(((1 + 2 / 4) / 2 + 1 / 2) / 2)
+    assert record.gain == pytest.approx(record.accuracy - record.zero_shot)
+    assert record.zero_shot_per_image == pytest.approx((1 + 3 + 2) / 8)
+    assert record.accuracy_per_image == pytest.approx((2 + 2 + 1) / 8)
+    assert record.harmed == pytest.approx(2 / 3)
+    assert record.worst == pytest.approx(-1 / 2)
+    # by class, over all batches: class 0 is images 0 and 5; class 1 is 1, 2, 3, 2, 3; class 2 is 4
+    assert record.zero_shot_macro == pytest.approx((1 / 2 + 4 / 5 + 1) / 3)
+    assert record.macro == pytest.approx((1 / 2 + 3 / 5 + 1) / 3)
+    assert record.calibration_error == pytest.approx(abs(5 / 8 - 0.8), abs=1e-6)
+    confidence = math.exp(4) / (math.exp(4) + 2)  # 5 · 0.8 against two zeros
+    assert record.zero_shot_calibration_error == pytest.approx(abs(6 / 8 - confidence), abs=1e-6)
+    # gains of the tasks are ¼·½ and −½: the bootstrap of two is between them
+    assert record.gain_low == pytest.approx(-1 / 2)
+    assert record.gain_high == pytest.approx(((1 + 2 / 4) - (1 / 2 + 3 / 4)) / 2)
+    assert (record.images, record.batches, record.tasks, record.seed) == (8, 3, 2, 3)
+
+    series = record.series
+    assert (series.episode, series.images, series.classes) == ([0, 0, 1], [2, 4, 2], [2, 3, 1])
+    assert series.accuracy == pytest.approx([1, 2 / 4, 1 / 2])
+    assert series.zero_shot == pytest.approx([1 / 2, 3 / 4, 1])
+    assert sum(series.reliability["count"]) == 8
+    assert sum(series.reliability["correct"]) == 5
+    np.testing.assert_allclose(series.composition, [[1 / 2, 1 / 2, 0], [1 / 4, 2 / 4, 1 / 4]], atol=1e-4)
+
+
+def test_provenance() -> None:
+    features = replace(by_hand(), provenance={"dataset": "hands", "encoder": "fingers", "simulated": True})
+    record = evaluate(ByHand(weight=2.5), features, "all")
+    assert (record.method, record.label, record.dataset, record.encoder) == (
+        "by-hand",
+        "by-hand weight=2.5",
+        "hands",
+        "fingers",
+    )
+    assert (record.scenario, record.seed, record.tasks, record.simulated, record.classes) == ("all", 0, 1, True, 3)
+    assert record.features_hash == features.hash
+    assert record.plan_hash == draw("all", features.labels).hash
+    assert record.kedge == kedge.__version__
+    assert record.seconds is not None
+    assert record.seconds_per_image == pytest.approx(record.seconds / 6)
+    assert record.peak_memory_mb is not None
+    assert 10 < record.peak_memory_mb < 1e5
+    assert record.series.composition == []  # not a stream
+
+
+@pytest.mark.parametrize(
+    ("provenance", "name"),
+    [
+        ({}, "features"),
+        ({"source": "birds.npz"}, "birds"),
+        ({"source": "somewhere on the net (MIT)"}, "features"),
+        ({"source": "birds.npz", "dataset": "cub"}, "cub"),
+    ],
+)
+def test_what_features_are_called(provenance: dict[str, Any], name: str) -> None:
+    assert dataset_name(replace(by_hand(), provenance=provenance)) == name
+
+
+def test_zero_shot_gains_nothing() -> None:
+    record = evaluate("zero-shot", simulate(300, 10, 32, seed=1), "very-low", tasks=20)
+    assert (record.gain, record.gain_low, record.gain_high, record.harmed, record.worst) == (0, 0, 0, 0, 0)
+    assert record.accuracy == record.zero_shot
+    assert record.calibration_error == record.zero_shot_calibration_error
+
+
+def test_a_name_with_settings_is_the_method_with_them() -> None:
+    features = simulate(200, 10, 32, seed=1)
+    named = evaluate("stata", features, "low", seed=1, tasks=5, alpha=10.0)
+    built = evaluate(kedge.StatA(alpha=10.0), features, draw("low", features.labels, 1, 5))
+    assert named.settings == {"alpha": 10.0}
+    assert named.label == "stata alpha=10"
+    different = {f.name for f in fields(Record) if getattr(named, f.name) != getattr(built, f.name)}
+    assert different <= {"seconds", "seconds_per_image", "peak_memory_mb"}
+
+
+class Spy:
+    """Zero-shot, and remembers everything it is shown."""
+
+    name: ClassVar[str] = "spy"
+    traits = Plain.traits
+    __dataclass_fields__: ClassVar[dict[str, Any]] = {}  # a dataclass of no fields, which can remember
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def init(self, head: Any) -> State | None:
+        self.seen.append(("init", head))
+        return None
+
+    def step(self, state: State | None, batch: Batch) -> Step:
+        self.seen.append(("step", state, batch))
+        return Step(None, batch.log_zero_shot.exp())
+
+
+def shown(thing: Any) -> Iterator[Any]:
+    """Everything that can be reached from what a method was given, as comparable values."""
+    if isinstance(thing, Tensor):
+        yield thing.tolist()
+    elif is_dataclass(thing) or isinstance(thing, list | tuple | dict):
+        parts = vars(thing) if is_dataclass(thing) else thing
+        for part in parts.values() if isinstance(parts, dict) else parts:
+            yield from shown(part)
+    else:
+        yield thing
+
+
+def test_labels_never_reach_a_method() -> None:
+    features = simulate(60, 5, 16, seed=2)
+    assert features.labels is not None
+    seen = []
+    for labels in (features.labels, features.labels.flip(0), torch.zeros_like(features.labels)):
+        spy = Spy()
+        other = replace(features, labels=labels)
+        evaluate(spy, other, plan_of([[[3, 1, 4], [5, 9]], [[2, 6]]], labels))  # type: ignore[arg-type]
+        assert len(spy.seen) == 5  # reset before each of the two episodes, three batches
+        seen.append(list(shown(spy.seen)))
+    assert seen[0] == seen[1] == seen[2]
+    assert len(seen[0]) > 10
+    labels_of_batches = [features.labels[batch].tolist() for batch in ([3, 1, 4], [5, 9], [2, 6])]
+    assert not any(labels in seen[0] for labels in labels_of_batches)
+
+
+def test_a_method_starts_each_episode_anew() -> None:
+    features = simulate(60, 5, 16, seed=2)
+    twice = evaluate(Running(), features, plan_of([[[0, 1], [2, 3]], [[0, 1], [2, 3]]], features.labels))
+    assert twice.series.accuracy[:2] == twice.series.accuracy[2:]
+    assert twice.gain_low == twice.gain_high == pytest.approx(twice.gain)
+
+
+def test_views_are_handed_on() -> None:
+    features = simulate(40, 5, 16, seed=2)
+    views = features.image_features[:, None].repeat(1, 3, 1).flip(0)  # the views are of other images
+    seen = evaluate(Viewing(), replace(features, views=views), "all")
+    flipped = evaluate("zero-shot", replace(features, image_features=features.image_features.flip(0)), "all")
+    assert seen.accuracy == flipped.accuracy
+    assert seen.accuracy != seen.zero_shot
+
+
+@dataclass(frozen=True)
+class GivesNan(Plain):
+    def z(self, batch: Batch) -> Tensor:
+        return super().z(batch) * float("nan")
+
+
+def test_what_is_refused() -> None:
+    features = by_hand()
+    with pytest.raises(ContractError, match="plain gave probabilities that are not finite, in task 0"):
+        evaluate(GivesNan(), features, "all")
+    with pytest.raises(InputError, match="needs labels"):
+        evaluate("stata", replace(features, labels=None), "all")
+    with pytest.raises(FileError, match="other labels"):
+        evaluate("stata", features, draw("all", [0, 1, 2]))
+    with pytest.raises(SettingError, match="did you mean 'alpha'"):
+        evaluate("stata", features, "all", alfa=3)
+    with pytest.raises(SettingError, match="unknown scenario"):
+        evaluate("stata", features, "everything")
+
+
+class TestRecords:
+    def test_a_record_comes_back(self, tmp_path: Path) -> None:
+        record = evaluate("stata", simulate(100, 5, 16, seed=1), "stream-low", tasks=2, alpha=math.inf, beta="soft")
+        record.save(tmp_path / "record.json")
+        assert Record.load(tmp_path / "record.json") == record
+        text = (tmp_path / "record.json").read_text()
+        json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+        assert record.label == "stata alpha=inf beta=soft"
+
+    def test_the_row_is_flat(self) -> None:
+        record = evaluate("zero-shot", by_hand(), "all")
+        assert set(record.row()) == {f.name for f in fields(Record)} - {"series"}
+
+    @pytest.mark.parametrize(
+        ("content", "message"),
+        [
+            ("{", "not a kedge record"),
+            ("[]", "not a kedge record"),
+            ("{}", "not a kedge record"),
+            ('{"schema": 99}', "record format 99"),
+            ('{"schema": 1, "settings": 3}', "not a kedge record"),
+            ("", "is empty"),
+        ],
+    )
+    def test_files_that_are_no_records(self, tmp_path: Path, content: str, message: str) -> None:
+        (tmp_path / "record.json").write_text(content)
+        with pytest.raises(FileError, match=message):
+            load_records([tmp_path])
+
+    def test_unknown_fields_are_refused(self, tmp_path: Path) -> None:
+        data = {**asdict(evaluate("zero-shot", by_hand(), "all")), "colour": "blue"}
+        (tmp_path / "record.json").write_text(json.dumps(data))
+        with pytest.raises(FileError, match="colour"):
+            load_records([tmp_path])
+
+    def test_folders_and_files_each_record_once_and_in_order(self, tmp_path: Path) -> None:
+        plain = evaluate("zero-shot", by_hand(), "all")
+        for number, seed in enumerate([2, 0, 1]):
+            replace(plain, seed=seed).save(tmp_path / f"{number}.json")
+        (tmp_path / ".kedge-x.tmp").write_text("unfinished")
+        found = load_records(path for path in (tmp_path, tmp_path / "1.json"))
+        assert [record.seed for record in found] == [0, 1, 2]
+        with pytest.raises(FileError, match="no file"):
+            load_records([tmp_path / "3.json"])
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(FileError, match=r"no records in .*empty"):
+            load_records([tmp_path / "empty"])

@@ -1,0 +1,284 @@
+"""The report in a real browser: headless Chromium, driven by its own protocol over a pipe (no driver, no websocket).
+
+It shows what no look at the HTML can: that the script runs under the page's policy, tables sort when a header is
+clicked, pictures have a size, dark mode reaches them, and a phone need not scroll sideways.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kedge.report import write_report
+from test_report import some_records
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--remote-debugging-pipe",
+)
+PATIENCE = 60  # seconds for one answer of the browser
+PHONE, DESKTOP = (390, 844), (1280, 900)
+
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium on this machine (Debian: apt-get install chromium)"
+)
+
+
+class Browser:
+    """One page of a browser of our own, with a fresh profile. Collects what goes wrong in `problems`."""
+
+    def __init__(self, profile: Path) -> None:
+        assert CHROMIUM
+        theirs_in, self._to = os.pipe()
+        self._from, theirs_out = os.pipe()
+
+        def wire() -> None:  # in the child: the protocol is spoken on descriptors 3 and 4
+            low, high = os.dup(theirs_in), os.dup(theirs_out)
+            os.dup2(low, 3)
+            os.dup2(high, 4)
+
+        quiet = subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            stdin=quiet,
+            stdout=quiet,
+            stderr=quiet,
+            close_fds=False,  # Python's own descriptors do not pass to children; 3 and 4 must
+            preexec_fn=wire,
+        )
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self._buffer, self._number, self._session = b"", 0, ""
+        self._events: list[str] = []
+        self.problems: list[str] = []
+        self.blocked: list[str] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """Send a command, wait for its answer."""
+        self._number += 1
+        message = {"id": self._number, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._to, json.dumps(message).encode() + b"\0")
+        while (answer := self._receive()).get("id") != self._number:
+            pass
+        assert "error" not in answer, answer
+        return dict(answer["result"])
+
+    def open(self, url: str, size: tuple[int, int] = DESKTOP, scheme: str = "light") -> None:
+        """Load a page in a window of this size, and wait until it is there."""
+        width, height = size
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self._events.clear()
+        self.call("Page.navigate", url=url)
+        self.wait_until(lambda: "Page.loadEventFired" in self._events)
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Listen to the browser until something is so."""
+        while not condition():
+            self._receive()
+
+    def run(self, script: str) -> Any:
+        """The value of a JavaScript expression."""
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def click(self, selector: str) -> None:
+        """A real click, with the mouse, on the middle of an element."""
+        where = self.run(
+            f"(e => {{ e.scrollIntoView({{block: 'center'}}); const b = e.getBoundingClientRect();"
+            f"return [b.x + b.width / 2, b.y + b.height / 2]; }})(document.querySelector({json.dumps(selector)}))"
+        )
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=where[0], y=where[1], button="left", clickCount=1)
+
+    def screenshot(self, path: Path) -> None:
+        """The whole page as PNG."""
+        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        shot = self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+    def close(self) -> None:
+        """End the browser that was started here."""
+        self._session = ""
+        try:
+            self.call("Browser.close")
+            self._process.wait(PATIENCE)
+        finally:
+            self._process.kill()
+            os.close(self._to)
+            os.close(self._from)
+
+    def _receive(self) -> dict[str, Any]:
+        end = time.monotonic() + PATIENCE
+        while b"\0" not in self._buffer:
+            ready, _, _ = select.select([self._from], [], [], max(0, end - time.monotonic()))
+            assert ready, f"the browser did not answer within {PATIENCE} s"
+            part = os.read(self._from, 1 << 20)
+            assert part, "the browser went away"
+            self._buffer += part
+        raw, _, self._buffer = self._buffer.partition(b"\0")
+        message: dict[str, Any] = json.loads(raw)
+        method, params = message.get("method", ""), message.get("params", {})
+        self._events.append(method)
+        if method == "Runtime.exceptionThrown":
+            self.problems.append(str(params["exceptionDetails"]))
+        elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning"):
+            self.problems.append(str(params["args"]))
+        elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+            self.problems.append(params["entry"]["text"])
+        elif method == "Network.requestWillBeSent" and not params["request"]["url"].startswith(
+            ("file:", "data:", "about:")
+        ):
+            self.problems.append("asked the network for " + params["request"]["url"])
+        elif method == "Network.loadingFailed" and params.get("blockedReason"):
+            self.blocked.append(params["blockedReason"])
+        return message
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    started = Browser(tmp_path_factory.mktemp("profile"))
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    long = "a dataset with a name that is much too long for the head of a column on a phone"
+    records = some_records()
+    more = [dataclasses.replace(r, dataset=f"{long} {i}") for r in records if r.dataset == "birds" for i in range(4)]
+    missing = [r for r in more if r.label != "stata beta=soft"]
+    return write_report([*records, *missing], tmp_path_factory.mktemp("report") / "report.html").as_uri()
+
+
+@pytest.fixture
+def page(browser: Browser, url: str) -> Iterator[Browser]:
+    """The browser; whatever the test did, nothing may have gone wrong in it."""
+    browser.problems.clear()
+    yield browser
+    assert browser.problems == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [PHONE, DESKTOP])
+def test_the_page_fits_the_window_and_every_picture_is_seen(
+    page: Browser, url: str, size: tuple[int, int], scheme: str
+) -> None:
+    page.open(url, size, scheme)
+    assert page.run("document.documentElement.scrollWidth") <= size[0]
+    assert page.run("document.documentElement.clientWidth") <= size[0]  # a phone would zoom out to fit wider content
+    assert page.run("innerWidth") == size[0]
+    boxes = page.run("[...document.querySelectorAll('[role=img] > svg')].map(e => e.getBoundingClientRect().toJSON())")
+    assert len(boxes) > 15
+    for box in boxes:
+        assert box["width"] > 250
+        assert box["height"] > 80
+        assert box["left"] >= 0
+        assert box["right"] <= size[0]
+
+
+def test_a_wide_table_scrolls_in_its_own_box(page: Browser, url: str) -> None:
+    page.open(url, PHONE)
+    boxes = page.run("[...document.querySelectorAll('.scroll')].map(e => [e.scrollWidth, e.clientWidth])")
+    assert any(inner > outer for inner, outer in boxes)
+    assert all(outer <= PHONE[0] for _, outer in boxes)
+
+
+TABLE = "#results-1 > .scroll:nth-of-type(2) table"  # the first scenario's
+
+
+def test_a_click_on_a_header_sorts_the_table(page: Browser, url: str) -> None:
+    page.open(url)
+    head = f"{TABLE} thead th:nth-child(2)"
+    column = f"[...document.querySelectorAll({json.dumps(TABLE + ' tbody tr')})].map(r => r.cells[1].dataset.value)"
+    sort = f"document.querySelector({json.dumps(head)}).getAttribute('aria-sort')"
+    before = page.run(column)
+    known = sorted(float(value) for value in before if value)
+    assert len(known) >= 2
+    assert "" in before  # a method without an average: last, either way
+    assert page.run(sort) is None
+    page.click(f"{head} button")
+    assert page.run(sort) == "descending"
+    assert [float(value) for value in page.run(column) if value] == known[::-1]
+    assert page.run(column)[-1] == ""
+    page.click(f"{head} button")
+    assert page.run(sort) == "ascending"
+    assert [float(value) for value in page.run(column) if value] == known
+    assert page.run(column)[-1] == ""
+    page.click(f"{TABLE} thead th:nth-child(1) button")
+    names = page.run(f"[...document.querySelectorAll({json.dumps(TABLE + ' tbody th')})].map(e => e.textContent)")
+    assert names == sorted(names)
+    assert page.run(sort) is None  # one column is sorted at a time
+
+
+def test_a_header_can_be_reached_and_pressed_by_keyboard(page: Browser, url: str) -> None:
+    page.open(url)
+    page.run(f"document.querySelector({json.dumps(TABLE + ' thead th:nth-child(2) button')}).focus()")
+    for kind in ("keyDown", "keyUp"):
+        page.call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r")
+    assert page.run(f"document.querySelector({json.dumps(TABLE)}).querySelectorAll('[aria-sort]').length") == 1
+
+
+def test_dark_mode_reaches_the_pictures(page: Browser, url: str) -> None:
+    seen = {}
+    for scheme in ("light", "dark"):
+        page.open(url, scheme=scheme)
+        seen[scheme] = page.run(
+            "['body', 'svg text', 'figure svg'].map(s => { const c = getComputedStyle(document.querySelector(s));"
+            "return [c.color, c.fill, c.backgroundColor]; })"
+        )
+        (ink, _, ground), (_, written, _), _ = seen[scheme]
+        assert written == ink != ground
+    assert seen["light"][0] != seen["dark"][0]
+
+
+def test_on_paper_everything_is_open(page: Browser, url: str) -> None:
+    page.open(url)
+    shut = "document.querySelectorAll('details:not([open])').length"
+    assert page.run(shut) > 0
+    page.run("dispatchEvent(new Event('beforeprint'))")
+    assert page.run(shut) == 0
+
+
+def test_the_page_can_not_be_made_to_fetch(browser: Browser, url: str) -> None:
+    browser.open(url)
+    browser.blocked.clear()
+    browser.run("new Image().src = 'https://example.invalid/x.png'; 0")
+    browser.run(
+        "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.broken = 1'}))"
+    )
+    assert browser.run("window.broken") is None
+    browser.wait_until(lambda: len(browser.blocked) == 1)
+    assert browser.blocked == ["csp"]
