@@ -10,6 +10,7 @@ from hypothesis import settings
 from torch import Tensor
 
 from kedge.arrays import unit
+from kedge.methods import find, methods
 
 torch.set_num_threads(1)  # the same bits on every machine with the same CPU, however many cores it has
 
@@ -19,6 +20,7 @@ settings.load_profile("kedge")
 SHARED = (
     Path(__file__).resolve().parents[2] / "shared"
 )  # real features and recorded outputs: beside the project, not in it
+ON_FEATURES = [name for name in methods() if find(name).traits.needs == "features"]  # nothing else is needed
 WITHOUT_SHARED = "the folder ../shared (real features, recorded outputs) is not here"
 
 

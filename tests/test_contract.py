@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
-from unittest import SkipTest
 
 import pytest
 import torch
@@ -148,20 +147,25 @@ def test_skip_is_strict() -> None:
         check_method(toy.Plain(), skip={"info_is_json": "once broken"})
 
 
-def test_methods_with_encoders_are_said_to_be_untried() -> None:
+def test_methods_with_encoders_are_tried() -> None:
+    """They get a small encoder with its images, and are seen when they write to it."""
+
     @dataclass(frozen=True)
-    class Tuned(toy.Plain):
+    class Encoding(toy.Plain):
         traits = replace(toy.BATCH, needs="encoder")
 
-    untried = check_method(Tuned())
-    assert "rows_on_simplex" in untried
-    assert "needs an encoder" in untried["rows_on_simplex"]
-    assert set(untried) == {name for name, _ in method_checks(Tuned())} - {
-        "settings_are_frozen",
-        "settings_survive_json",
-        "has_name_and_traits",
-        "has_init_and_step",
-        "image_scope_keeps_rows_apart",  # does not apply to it
-    }
-    with pytest.raises(SkipTest):  # which pytest reports as skipped, with the reason
-        dict(method_checks(Tuned()))["rows_on_simplex"]()
+        def z(self, batch: kedge.Batch) -> Tensor:
+            assert batch.encoder is not None
+            return kedge.Batch(batch.encoder(batch.images), batch.head).log_zero_shot.exp()
+
+    @dataclass(frozen=True)
+    class Training(Encoding):
+        def z(self, batch: kedge.Batch) -> Tensor:
+            z = super().z(batch)
+            assert batch.encoder is not None
+            for weight in batch.encoder.parameters():
+                weight.mul_(1 + 1e-9)
+            return z
+
+    assert check_method(Encoding()) == {}
+    assert "changes_nothing_it_is_given" in broken_checks(Training())

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import kedge
-from kedge import Batch, FeatureSet, Step
+from kedge import Batch, FeatureSet, Step, progress
 from kedge.errors import ContractError, FileError, InputError, SettingError
 from kedge.evaluate import dataset_name, evaluate
 from kedge.methods import State
@@ -197,6 +197,47 @@ def test_views_are_handed_on() -> None:
     flipped = evaluate("zero-shot", replace(features, image_features=features.image_features.flip(0)), "all")
     assert seen.accuracy == flipped.accuracy
     assert seen.accuracy != seen.zero_shot
+
+
+@dataclass(frozen=True)
+class ShowsBars(Plain):
+    """Notes whether a display is there."""
+
+    name: ClassVar[str] = "shows-bars"
+    seen: ClassVar[list[bool]] = []
+
+    def z(self, batch: Batch) -> Tensor:
+        self.seen.append(progress._display.get() is not None)
+        return super().z(batch)
+
+
+def test_many_small_steps_show_no_bars_since_these_would_be_timed() -> None:
+    features = by_hand()
+    token = progress._display.set(progress_display := Display())  # type: ignore[arg-type]
+    try:
+        evaluate(ShowsBars(), features, plan_of([[[0, 1], [2]]], features.labels))
+        evaluate(ShowsBars(), features, "all")  # one solve, maybe a long one
+    finally:
+        progress._display.reset(token)
+    assert ShowsBars.seen == [False, False, True]
+    assert progress_display.bars == ["tasks", "tasks"]
+
+
+class Display:
+    """Stands in for rich's."""
+
+    def __init__(self) -> None:
+        self.bars: list[str] = []
+
+    def add_task(self, what: str, total: int) -> int:
+        self.bars.append(what)
+        return 0
+
+    def advance(self, task: int) -> None:
+        pass
+
+    def remove_task(self, task: int) -> None:
+        pass
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ from torch import Tensor
 
 import kedge
 import oracle
-from conftest import simulated
+from conftest import ON_FEATURES, simulated
 from kedge.arrays import unit
-from kedge.methods import methods
 
 SOLVERS = st.sampled_from(
     [
@@ -102,7 +101,7 @@ def test_normalize_takes_any_size(batch: tuple[Tensor, Tensor], method: kedge.Me
     assert (in_double.probs - kedge.adapt(x, t, "zero-shot").probs).abs().max() <= 1e-9
 
 
-@pytest.mark.parametrize("method", methods())
+@pytest.mark.parametrize("method", ON_FEATURES)
 @pytest.mark.parametrize("image_dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("text_dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("kind", ["numpy", "torch"])

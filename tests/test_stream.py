@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 import kedge
-from conftest import simulated
+from conftest import ON_FEATURES, simulated
 from kedge import FeatureSet, Stream, TextHead
 from kedge._files import save_tensors
-from kedge.methods import Batch, State, Step, methods
+from kedge.methods import Batch, State, Step
 from kedge.stream import effective_classes
 from toy_methods import Running, Viewing
 
@@ -25,7 +25,7 @@ def batches(count: int, dtype: torch.dtype = torch.float32) -> tuple[list[Tensor
     return list(x.to(dtype).split(8)), t.to(dtype)
 
 
-@pytest.mark.parametrize("method", methods())
+@pytest.mark.parametrize("method", ON_FEATURES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_first_step_is_adapt(method: str, dtype: torch.dtype) -> None:
     (batch,), t = batches(1, dtype)
@@ -83,7 +83,7 @@ def test_a_failed_step_changes_nothing() -> None:
     assert torch.equal(stream.step(parts[1]).probs, spared.step(parts[1]).probs)
 
 
-@pytest.mark.parametrize("method", [*methods(), Running()])
+@pytest.mark.parametrize("method", [*ON_FEATURES, Running()])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_saved_and_loaded_goes_on(tmp_path: Path, method: Any, dtype: torch.dtype) -> None:
     parts, t = batches(4, dtype)
@@ -237,7 +237,7 @@ def test_adapt_takes_a_feature_set_alone() -> None:
 def test_labels_of_a_feature_set_change_nothing() -> None:
     """No method can see them: right, wrong or absent labels give the same bits."""
     x, t = simulated(20, 5)
-    for method in methods():
+    for method in ON_FEATURES:
         results = [
             kedge.adapt(FeatureSet.from_arrays(x, t, labels=labels), method=method).probs
             for labels in (None, torch.zeros(20, dtype=torch.long), torch.arange(20) % 5)

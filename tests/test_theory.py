@@ -16,7 +16,7 @@ import kedge
 import oracle
 from conftest import simulated
 from kedge.arrays import unit
-from kedge.methods import stata
+from kedge.methods._em import RELEASED_CHUNK
 from kedge.methods._gaussian import VARIANCE_FLOOR
 from kedge.methods._graph import BLOCK_ROWS, GramGraph, NeighbourGraph, nearest_neighbours
 from kedge.methods.stata import Iterate, StatA
@@ -212,7 +212,7 @@ def test_neighbour_graph_is_the_symmetric_sum() -> None:
     assert nearest_neighbours(x, 3)[0][[7, 400], 0].tolist() == [400, 7]
 
 
-@pytest.mark.parametrize("n", [stata.RELEASED_CHUNK - 1, stata.RELEASED_CHUNK + 100, 2 * stata.RELEASED_CHUNK + 1])
+@pytest.mark.parametrize("n", [RELEASED_CHUNK - 1, RELEASED_CHUNK + 100, 2 * RELEASED_CHUNK + 1])
 def test_released_variance(n: int) -> None:
     """The program's Σ' = (… (S_1/n + S_2)/n …)/n over chunks of 2500; without the switch, the equation."""
     x, t = simulated(n, 3, 4, noise=1.0)

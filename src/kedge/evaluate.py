@@ -6,6 +6,7 @@ import platform
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -18,7 +19,7 @@ from .errors import ContractError, InputError
 from .features import FeatureSet
 from .methods import Method, build, check_needs
 from .metrics import PerClass, Reliability, paired_bootstrap
-from .progress import track
+from .progress import hidden, track
 from .results import Record, Series
 from .scenarios import Plan, Scenario, draw
 from .stream import Stream
@@ -46,14 +47,16 @@ def evaluate(
     else:
         plan = draw(scenario, labels, seed, tasks)
     runner = _Scores(features.head.k)
+    only_one = sum(map(len, plan.episodes)) == 1  # then it may be long, and is worth a bar of its own
     _reset_peak_memory()
     for number, episode in enumerate(track(plan.episodes, "tasks")):
         stream = Stream(chosen, features.head)
         for indices in episode:
             batch = features.take(indices)
-            start = time.perf_counter()
-            result = stream.step(batch.image_features, batch.views)
-            seconds = time.perf_counter() - start
+            with nullcontext() if only_one else hidden():  # bars would be timed too
+                start = time.perf_counter()
+                result = stream.step(batch.image_features, batch.views)
+                seconds = time.perf_counter() - start
             if not result.probs.isfinite().all():  # argmax would make a label of it
                 raise ContractError(f"{chosen.name} gave probabilities that are not finite, in task {number}.")
             runner.add(number, labels[indices], result.probs.numpy(), result.zero_shot.numpy(), seconds)

@@ -51,3 +51,13 @@ def on_stderr() -> Iterator[None]:
             yield
         finally:
             _display.reset(token)
+
+
+@contextlib.contextmanager
+def hidden() -> Iterator[None]:
+    """Show no bars for what is done inside: a bar for each of many small steps takes longer than the steps."""
+    token = _display.set(None)
+    try:
+        yield
+    finally:
+        _display.reset(token)

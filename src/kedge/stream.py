@@ -18,7 +18,7 @@ from ._files import load_tensors, save_tensors
 from .arrays import Array, as_tensor, check_unit_rows, like_input, unit_rows, working
 from .errors import FileError, InputError, SettingError
 from .features import CLIP_LOGIT_SCALE, FeatureSet, TextHead, check_count, check_same_dimension
-from .methods import Batch, Method, State, build, methods
+from .methods import Batch, Method, State, build, check_needs, methods
 from .methods._settings import settings_of
 
 KIND, VERSION = "stream", 1
@@ -41,6 +41,8 @@ def adapt(
     method: str | Method = "stata",
     logit_scale: float = CLIP_LOGIT_SCALE,
     normalize: bool = False,
+    images: Tensor | None = None,
+    encoder: torch.nn.Module | None = None,
     **settings: Any,
 ) -> Result:
     """Label n images jointly.
@@ -49,6 +51,7 @@ def adapt(
     text_features: k×d unit rows, one per class; or a TextHead, which brings its own logit scale.
     method: a registered name (see `kedge.methods()`), with its **settings; or a method object.
     normalize: scale rows to unit norm first, instead of refusing others.
+    images, encoder: for methods that adapt the encoder: n images as it takes them, of which the features are.
 
     Returns a Result of the input's array kind and device: float64 in, float64 out; every narrower float gives float32.
     """
@@ -63,7 +66,7 @@ def adapt(
         raise InputError("text_features is missing: pass k×d prototypes, one per class, or a FeatureSet.")
     x = as_tensor(image_features, "image_features", ndim=2)
     head = _head(text_features, logit_scale, normalize).like(working(x[:1]))
-    return _labelled(chosen, head, chosen.init(head), image_features, views, normalize)[1]
+    return _labelled(chosen, head, chosen.init(head), image_features, views, normalize, images, encoder)[1]
 
 
 class Stream:
@@ -90,9 +93,21 @@ class Stream:
         self.state: State | None = self.method.init(self.head)
         self.steps = 0
 
-    def step(self, batch: Array, views: Array | None = None) -> Result:
-        """Label the next batch: n×d, and n×v×d views if the method needs them. If it fails, the stream is as before."""
-        self.state, result = _labelled(self.method, self.head, self.state, batch, views, self.normalize)
+    def step(
+        self,
+        batch: Array,
+        views: Array | None = None,
+        *,
+        images: Tensor | None = None,
+        encoder: torch.nn.Module | None = None,
+    ) -> Result:
+        """Label the next batch: n×d, and n×v×d views if the method needs them. If it fails, the stream is as before.
+
+        A method that adapts the encoder needs it and the n images too; the encoder itself is never changed.
+        """
+        self.state, result = _labelled(
+            self.method, self.head, self.state, batch, views, self.normalize, images, encoder
+        )
         self.steps += 1
         return result
 
@@ -142,13 +157,23 @@ def _head(text_features: Array | TextHead, logit_scale: float, normalize: bool) 
 
 
 def _labelled(
-    method: Method, head: TextHead, state: State | None, features: Array, views: Array | None, normalize: bool
+    method: Method,
+    head: TextHead,
+    state: State | None,
+    features: Array,
+    views: Array | None,
+    normalize: bool,
+    images: Tensor | None,
+    encoder: torch.nn.Module | None,
 ) -> tuple[State | None, Result]:
     """Check a batch, take one step, give the result the input's kind."""
+    check_needs(method, views=views is not None, encoder=images is not None and encoder is not None)
     batch = Batch(
         _checked_rows(features, "image_features", 2, head, normalize),
         head,
         None if views is None else _checked_rows(views, "views", 3, head, normalize),
+        images,
+        encoder,
     )
     if batch.views is not None:
         check_count(len(batch.views), len(batch.features), "views")

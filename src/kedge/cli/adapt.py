@@ -86,7 +86,9 @@ def _tell_summary(summary: Mapping[str, Any]) -> None:
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="For the report, the table and the picture.")] = Path("kedge-demo"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="For the report, the table and the picture.")] = Path(
+        "kedge-demo"
+    ),
     as_json: Json = False,
 ) -> None:
     """See what adaptation gains, on simulated features.

@@ -26,8 +26,8 @@ def plan(
     \b
     Example: kedge plan birds.safetensors --scenario stream-high --draw stream.png
     """
+    from .. import cells
     from .._files import check_writable
-    from ..cells import FeatureFile
     from ..features import FeatureSet
     from ..plan_view import draw_plan, plan_facts
     from ..scenarios import draw as draw_tasks
@@ -35,7 +35,7 @@ def plan(
     for path in filter(None, (save, draw)):
         check_writable(path)
     loaded = FeatureSet.load(features)
-    file = FeatureFile.of(features, loaded)
+    file = cells.FeatureFile.of(features, loaded)
     assert loaded.labels is not None
     labels = loaded.labels.numpy()
     drawn = draw_tasks(scenario, labels, seed, tasks)

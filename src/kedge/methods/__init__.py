@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..arrays import wide
-from ..errors import SettingError, did_you_mean
+from ..errors import InputError, SettingError, did_you_mean
 from ..features import TextHead
 from ._settings import check_names
 
@@ -35,16 +35,30 @@ ENTRY_POINTS = "kedge.methods"  # the group in which another package announces i
 _BUILTIN = {
     "zero-shot": "kedge.methods.zero_shot:ZeroShot",
     "stata": "kedge.methods.stata:StatA",
+    "transclip": "kedge.methods.transclip:TransCLIP",
+    "em-dirichlet": "kedge.methods.em_dirichlet:EMDirichlet",
+    "zlap": "kedge.methods.zlap:ZLaP",
+    "moon": "kedge.methods.moon:Moon",
+    "tda": "kedge.methods.tda:TDA",
+    "dmn": "kedge.methods.dmn:DMN",
+    "oga": "kedge.methods.oga:OGA",
+    "mta": "kedge.methods.mta:MTA",
+    "tent": "kedge.methods.tent:Tent",
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What is to be labelled: n unit features, the text head, and (if extracted) v views of each image."""
+    """What is to be labelled: n unit features, the text head, and (if extracted) v views of each image.
+
+    For methods that adapt the encoder: the images as it takes them, and the encoder, which makes features of them.
+    """
 
     features: Tensor  # n×d
     head: TextHead  # k×d, in the same precision and on the same device
     views: Tensor | None = None  # n×v×d
+    images: Tensor | None = None  # n×…, mostly n×3×height×width
+    encoder: torch.nn.Module | None = None  # images → unit features; a method never leaves it changed
 
     @cached_property
     def log_zero_shot(self) -> Tensor:
@@ -89,6 +103,27 @@ class Method(Protocol):
 
     def step(self, state: State | None, batch: Batch) -> Step:
         """Label one batch."""
+
+
+def unmet_needs(method: Method, *, views: bool, encoder: bool = False) -> str:
+    """What the method needs beyond features and is not there, and what to do; "" if nothing is missing."""
+    if method.traits.needs == "views" and not views:
+        return (
+            f"method {method.name!r} needs augmented views, and there are none. "
+            "Extract the features with views (n×v×d, view 0 the image itself), or choose another method."
+        )
+    if method.traits.needs == "encoder" and not encoder:
+        return (
+            f"method {method.name!r} needs the images and their encoder; features alone are not enough. "
+            "Pass images=… and encoder=… beside the features, or choose another method."
+        )
+    return ""
+
+
+def check_needs(method: Method, *, views: bool, encoder: bool = False) -> None:
+    """Refuse, before any work, a method that needs more than there is."""
+    if missing := unmet_needs(method, views=views, encoder=encoder):
+        raise InputError(missing)
 
 
 class _CallableModule(ModuleType):

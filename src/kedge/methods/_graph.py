@@ -41,15 +41,17 @@ class NeighbourGraph:
     def of(cls, x: Tensor, m: int, weight: float) -> NeighbourGraph:
         """The graph of unit features x (n×d) with m neighbours each."""
         indices, similarity = nearest_neighbours(x, m)
-        n = len(x)
-        source = torch.arange(n, device=x.device).repeat_interleave(indices.shape[1])
-        target = indices.flatten()
+        source = torch.arange(len(x), device=x.device).repeat_interleave(indices.shape[1])
+        return cls.symmetric(source, indices.flatten(), weight * similarity.flatten(), len(x))
+
+    @classmethod
+    def symmetric(cls, source: Tensor, target: Tensor, values: Tensor, nodes: int) -> NeighbourGraph:
+        """W + Wᵀ, W the e weighted edges source → target among this many nodes."""
         rows = torch.cat([source, target])
         order = rows.argsort(stable=True)
-        offsets = F.pad(torch.bincount(rows, minlength=n).cumsum(0), (1, 0))
+        offsets = F.pad(torch.bincount(rows, minlength=nodes).cumsum(0), (1, 0))
         columns = torch.cat([target, source])[order]
-        values = (weight * similarity.flatten()).repeat(2)[order]
-        return cls(offsets.int(), columns.int(), values)
+        return cls(offsets.int(), columns.int(), values.repeat(2)[order])
 
     def __matmul__(self, z: Tensor) -> Tensor:
         # A weighted sum of rows of z per row of G: what an embedding bag computes, on every device.

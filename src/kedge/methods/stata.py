@@ -50,12 +50,10 @@ from ..arrays import is_unit, unit
 from ..features import TextHead
 from ..progress import track
 from . import Batch, State, Step, Traits
+from ._em import SETTLED, active_classes, hard_counts, neighbour_graph, run, shared_variance, z_step
 from ._gaussian import Features, anchor_divergence, floored
 from ._graph import GramGraph, NeighbourGraph
 from ._settings import Configured, setting
-
-RELEASED_CHUNK = 2500  # images per chunk in the authors' program
-SETTLED = 1e-3  # without a tolerance, a last change of z below this counts as converged
 
 
 @dataclass(frozen=True)
@@ -105,18 +103,15 @@ class StatA(Configured):
 
     def step(self, state: State | None, batch: Batch) -> Step:
         """Solve one batch."""
-        before = last = None
-        iterations = -1  # the closing z-steps come last, and are not an iteration
         objective: list[float] = []
-        for iterate in self.iterate(batch):
-            before, last = last, iterate
-            iterations += 1
-            objective += iterate.objective
-        assert last is not None
-        start = batch.log_zero_shot.exp() if before is None else before.z
-        change = float((last.z - start).abs_().max())
-        info = {"iterations": iterations, "converged": change <= (self.tol or SETTLED), "change": change}
-        return Step(None, last.z, {**info, "objective": objective} if self.objective else info)
+
+        def assignments() -> Iterator[Tensor]:
+            for iterate in self.iterate(batch):
+                objective.extend(iterate.objective)
+                yield iterate.z
+
+        z, info = run(assignments(), batch, self.tol or SETTLED)
+        return Step(None, z, {**info, "objective": objective} if self.objective else info)
 
     @torch.no_grad()
     def iterate(self, batch: Batch) -> Iterator[Iterate]:
@@ -126,7 +121,7 @@ class StatA(Configured):
         graph = self._graph(x)
         features = Features.of(x)
         z = log_y.exp()
-        var0 = self._anchor_variance(features, z, t)
+        var0 = shared_variance(features, z, t, released=self.released_variance)  # Eq. parameter-initialization
         anchored = log_y + features.log_density_shared(t, var0) / self.temperature  # for classes on their anchors
         unary = anchored
         anchor_cost = 0.0  # (α/T) Σ_k KL; 0 as long as all classes are on their anchors
@@ -136,7 +131,7 @@ class StatA(Configured):
             z, objective = self._assign(z, unary, graph, anchor_cost)
 
             # M-step, for the active classes
-            active, n_a = self._counts(z)
+            active, n_a = active_classes(z.sum(dim=0) if self.beta == "soft" else hard_counts(z))
             z_a, t_a = z.index_select(1, active), t.index_select(0, active)
             beta = n_a / (n_a + self.alpha)  # Eq. hard_beta_k
             b = beta[:, None]
@@ -164,22 +159,13 @@ class StatA(Configured):
         z, objective = self._assign(z, unary, graph, anchor_cost)
         yield Iterate(z, tuple(objective), var0=var0)
 
-    def _counts(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """The classes that have any images (a), and how many each (a)."""
-        if self.beta == "soft":
-            counts = z.sum(dim=0)
-        else:
-            counts = torch.bincount(z.max(dim=1).indices, minlength=z.shape[1]).to(z.dtype)
-        active = counts.nonzero().squeeze(1)
-        return active, counts.index_select(0, active)
-
     def _assign(
         self, z: Tensor, unary: Tensor, graph: NeighbourGraph | GramGraph, anchor_cost: float
     ) -> tuple[Tensor, list[float]]:
         """z ← softmax_k( log ŷ + log p / T + G z ), `z_steps` times. Eq. z_update."""
         objective = []
         for _ in range(self.z_steps):
-            z = torch.softmax((graph @ z).add_(unary), dim=1)
+            z = z_step(z, unary, graph)
             if self.objective:
                 objective.append(_objective(z, unary, graph, anchor_cost))
         return z, objective
@@ -187,18 +173,7 @@ class StatA(Configured):
     def _graph(self, x: Tensor) -> NeighbourGraph | GramGraph:
         if self.graph == "dense":
             return GramGraph(x, self.laplacian)
-        return NeighbourGraph.of(x, self.neighbours, self.laplacian / (2 * self.neighbours))
-
-    def _anchor_variance(self, features: Features, y: Tensor, t: Tensor) -> Tensor:
-        """Σ' = Σ_ik ŷ_ik (x_i − t_k)² / n, d. Eq. parameter-initialization."""
-        n = len(y)
-        if not self.released_variance or n <= RELEASED_CHUNK:
-            return features.shared_variance(y, t)
-        var = torch.zeros_like(features.centre)
-        for start in range(0, n, RELEASED_CHUNK):  # the running sum is divided by n once per chunk
-            rows = slice(start, start + RELEASED_CHUNK)
-            var = (var + features[rows].shared_variance(y[rows], t) * len(y[rows])) / n
-        return floored(var)
+        return neighbour_graph(x, self.neighbours, self.laplacian)
 
     def _anchor_cost(self, t: Tensor, var0: Tensor, mu: Tensor, var: Tensor) -> float:
         if math.isinf(self.alpha):

@@ -73,7 +73,7 @@ def _place(picture: Picture, number: int, group: Group, folder: Path) -> Placed:
 def _file_name(name: str, taken: list[str]) -> str:
     """A name that every file system takes, and that no other panel of the picture has."""
     stem = re.sub(r"[^A-Za-z0-9.=_-]+", "-", name).strip("-.")[:80]
-    while f"{stem}.svg" in taken:
+    while f"{stem}.svg".lower() in map(str.lower, taken):  # some file systems know no capitals
         stem += "_"
     return stem
 

@@ -37,14 +37,11 @@ def harm(group: Group, looks: Looks) -> Picture | None:
             interpolation="none",
         )
         axes.plot([0, 100], [0, 100], color=INK, lw=1)
-        axes.text(3, 97, f"better: {percent(better)} %", va="top")
-        axes.text(97, 3, f"worse: {percent(worse)} %", ha="right", weight="bold")
+        axes.text(0.03, 0.97, f"better: {percent(better)} %", va="top", transform=axes.transAxes)
+        axes.text(0.97, 0.03, f"worse: {percent(worse)} %", ha="right", weight="bold", transform=axes.transAxes)
         low = max(0.0, 100 * float(min(before.min(), after.min())) - 5)
         axes.set_xlim(low - half, 100 + half)
         axes.set_ylim(low - half, 100 + half)
-        for text, (x, y) in zip(axes.texts[-2:], ((0.03, 0.97), (0.97, 0.03)), strict=True):
-            text.set_transform(axes.transAxes)
-            text.set_position((x, y))
         axes.set_xlabel("zero-shot accuracy of the batch, %")
         axes.set_ylabel("after adaptation, %")
         panels.append(
@@ -56,10 +53,11 @@ def harm(group: Group, looks: Looks) -> Picture | None:
             rows.append({"method": label} | where | {"batches": int(counts[row, column])})
     if not panels:
         return None
-    title = f"How often does it hurt? {worst[1]} makes {percent(worst[0])} % of batches worse"
+    answer = f"{worst[1]} makes {percent(worst[0])} % of batches worse" if worst[0] > 0 else "No batch is made worse"
+    most = ", the most of all methods" if worst[0] > 0 and len(panels) > 1 else ""
     return Picture(
         "harm",
-        title if len(panels) == 1 else title + ", the most of all methods",
+        f"How often does it hurt? {answer}{most}",
         "Every batch of every scenario and dataset, counted on a grid (stronger colour: more batches). Below the "
         "diagonal, adaptation made the batch worse.",
         panels,

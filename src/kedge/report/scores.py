@@ -175,7 +175,7 @@ def collect(records: Iterable[Record]) -> Results:
             failed.append(record)
             continue
         total += 1
-        key = (*(_cell_key(record)), str(record.seed))
+        key = (*_cell_key(record), str(record.seed))
         if key not in scored or record.tasks > scored[key].tasks:
             scored[key] = record
     names = _dataset_names(scored.values())
@@ -191,10 +191,10 @@ def collect(records: Iterable[Record]) -> Results:
             Cell(plain(first.label), name, plain(first.scenario), tuple(same))
         )
     # real features first, then the encoder with the most to show
-    order = sorted(groups, key=lambda key: (key[0], -len(groups[key]), key[1]))
+    ranked = sorted(groups, key=lambda key: (key[0], -len(groups[key]), key[1]))
     labels = sorted({cell.label for found in groups.values() for cell in found} - {ZERO_SHOT}, key=label_order)
     return Results(
-        [Group(encoder, simulated, tuple(groups[simulated, encoder])) for simulated, encoder in order],
+        [Group(encoder, simulated, tuple(groups[simulated, encoder])) for simulated, encoder in ranked],
         failed,
         list(scored.values()),
         total - len(scored),

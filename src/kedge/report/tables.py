@@ -38,7 +38,8 @@ def table(caption: str, columns: Sequence[Column], rows: Iterable[str], style: s
         for name, kind in columns
     )
     return (
-        f'<div class="scroll" tabindex="0"><table class="{style}"><caption><span>{caption}</span></caption>'
+        '<div class="scroll" tabindex="0" role="group" aria-label="a table that scrolls">'
+        f'<table class="{style}"><caption><span>{caption}</span></caption>'
         f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 

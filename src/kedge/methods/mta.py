@@ -1,0 +1,127 @@
+"""MTA: mean-shift over the views of one image, with weights for how much each view belongs.
+
+Zanella, Ben Ayed, "On the Test-Time Zero-Shot Generalization of Vision-Language Models: Do We Really Need Prompt
+Learning?", CVPR 2024.
+
+Each image comes as v views: itself, and random crops. The mode m of their density replaces the image's feature, and
+inlierness y says which views the density may trust: those that are near it, and whose predictions agree with others.
+
+    h_i²   = ½ · mean squared distance of view i to its ⌊0.3(v − 1)⌋ nearest other views
+    ρ_i    = exp(−‖f_i − m‖² / 2h_i²)
+    y      ← softmax( (ρ + λ_q A y) / λ_y ),   A_ij = ŷ_i·ŷ_j of views i and j,   from uniform
+    m      ← unit( Σ_i ρ_i y_i f_i ),                                              from the image itself
+    z      = softmax(τ m tᵀ)
+
+5 rounds of at most 5 y-steps, then at most 5 m-steps; either stops when its change is below 1e-6.
+
+| symbol   | code           | shape  | meaning                                        |
+|----------|----------------|--------|------------------------------------------------|
+| f        | `f`            | n×v×d  | unit features of the views, view 0 the image   |
+| ŷ        | `p`            | n×v×k  | their zero-shot probabilities                  |
+| A        | `agreement`    | n×v×v  | how alike the predictions of two views are     |
+| h²       | `h2`           | n×v    | bandwidth                                      |
+| log ρ    | `log_rho`      | n×v    | density                                        |
+| y        | `y`            | n×v    | inlierness, on the simplex                     |
+| m        | `mode`         | n×d    | the mode                                       |
+
+Images do not see each other: every one stops on its own. Cost per image: v·k·d + v²·(k + d) multiplications.
+
+Deviations
+- one view is zero-shot exactly; with 2 to 4 views, where ⌊0.3(v − 1)⌋ is 0, one neighbour is taken.
+- ρ·y is formed from logarithms, so that views far from the mode, or a bandwidth of 0 (copies), leave no 0/0.
+- the paper ends when converged; the limits of 5 are the authors' program's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ..arrays import unit
+from ..features import TextHead
+from . import Batch, State, Step, Traits
+from ._settings import Configured, setting
+
+BLOCK = 1 << 23  # probabilities (images × views × classes) held at a time
+BANDWIDTH_FLOOR = 1e-7  # h² of copies is 0, up to rounding
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Where mean-shift ended for b images."""
+
+    mode: Tensor  # b×d
+    inlierness: Tensor  # b×v, y
+    bandwidth: Tensor  # b×v, h
+
+
+@dataclass(frozen=True)
+class MTA(Configured):
+    """MTA with every knob; the defaults are the authors'."""
+
+    name: ClassVar[str] = "mta"
+    traits: ClassVar[Traits] = Traits(paper="MTA", year=2024, scope="image", memory="none", needs="views")
+
+    agreement: float = setting(4.0, "λ_q, weight of agreeing predictions", low=0)
+    smoothness: float = setting(0.2, "λ_y, how even the inlierness is", above=0)
+    neighbours: float = setting(0.3, "share of the other views that a bandwidth looks at", above=0)
+    rounds: int = setting(5, "rounds of y-steps, then m-steps", low=0)
+    steps: int = setting(5, "at most this many y-steps and m-steps per round", low=1)
+    tol: float = setting(1e-6, "steps end when the change is below this", low=0)
+
+    def init(self, head: TextHead) -> State | None:
+        """No state."""
+        return None
+
+    def step(self, state: State | None, batch: Batch) -> Step:
+        """Label each image by the mode of its views."""
+        assert batch.views is not None
+        modes = torch.cat([found.mode for found in self.modes(batch)])
+        return Step(None, Batch(modes, batch.head).log_zero_shot.exp(), {"views": batch.views.shape[1]})
+
+    @torch.no_grad()
+    def modes(self, batch: Batch) -> Iterator[Mode]:
+        """The modes of some images at a time."""
+        assert batch.views is not None
+        t, scale = batch.head.features, batch.head.logit_scale
+        n, v, _ = batch.views.shape
+        size = max(1, BLOCK // (v * max(v, len(t))))
+        for start in range(0, n, size):
+            yield self._mode(batch.views[start : start + size], t, scale)
+
+    def _mode(self, f: Tensor, t: Tensor, scale: float) -> Mode:
+        n, v, _ = f.shape
+        y, mode = f.new_full((n, v), 1 / v), f[:, 0]
+        if v == 1:
+            return Mode(mode, y, torch.zeros_like(y))
+        p = torch.softmax(scale * (f @ t.T), dim=2)
+        agreement = p @ p.mT
+        near = max(1, min(v - 1, int(self.neighbours * (v - 1))))
+        square = f.square().sum(dim=2)
+        away = (square[:, :, None] + square[:, None] - 2 * (f @ f.mT)).clamp_min_(0)
+        away.diagonal(dim1=1, dim2=2).fill_(torch.inf)  # a view is not its own neighbour
+        h2 = (0.5 * away.topk(near, largest=False).values.mean(dim=2)).clamp_min(BANDWIDTH_FLOOR)
+
+        def log_rho(mode: Tensor) -> Tensor:
+            return -(f - mode[:, None]).square().sum(dim=2) / (2 * h2)
+
+        for _ in range(self.rounds):
+            rho = log_rho(mode).exp()
+            moving = torch.ones(n, dtype=torch.bool, device=f.device)
+            for _ in range(self.steps):
+                pull = rho + self.agreement * (agreement @ y[:, :, None]).squeeze(2)
+                y, moving = self._moved(y, torch.softmax(pull / self.smoothness, dim=1), moving)
+            moving = torch.ones_like(moving)
+            for _ in range(self.steps):
+                weight = torch.softmax(log_rho(mode) + y.log(), dim=1)
+                mode, moving = self._moved(mode, unit((weight[:, None] @ f).squeeze(1)), moving)
+        return Mode(mode, y, h2.sqrt())
+
+    def _moved(self, old: Tensor, new: Tensor, moving: Tensor) -> tuple[Tensor, Tensor]:
+        """Take the step in the rows that are still moving (n), and see which go on."""
+        change = (new - old).norm(dim=1)
+        return torch.where(moving[:, None], new, old), moving & (change >= self.tol)

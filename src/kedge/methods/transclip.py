@@ -1,0 +1,126 @@
+"""TransCLIP: a Gaussian per class with one covariance for all, held to the zero-shot labels but not to the prototypes.
+
+Zanella, Gérin, Ben Ayed, "Boosting Vision-Language Models with Transduction", NeurIPS 2024.
+
+Objective, minimised block by block over z, then μ, then Σ:
+
+    L(z, μ, Σ) = Σ_i KL(z_i ‖ ŷ_i) − ½ Σ_ij g_ij z_i·z_j − (1/T) Σ_i z_i·log p_i,   p_ik = N(x_i; μ_k, Σ)
+
+    z ← softmax_k( log ŷ + log p / T + G z )             log |Σ| is the same for all classes
+    μ_k = unit( Σ_i z_ik x_i / Σ_i z_ik )
+    Σ   = Σ_ik z_ik (x_i − μ_k)² / n
+
+| symbol | code          | shape | meaning                                                  |
+|--------|---------------|-------|----------------------------------------------------------|
+| x_i    | `x`           | n×d   | unit image features                                      |
+| t_k    | `t`           | k×d   | unit text prototypes                                     |
+| ŷ_i    | `log_y`       | n×k   | zero-shot probabilities, as logarithms                   |
+| z_i    | `z`           | n×k   | assignments, rows on the simplex                         |
+| μ_k    | `mu`          | k×d   | mean of class k                                          |
+| Σ      | `var`         | d     | the diagonal covariance of all classes, 1/d at the start |
+| T      | `temperature` |       | log p is divided by T                                    |
+| G      | `graph`       | n×n   | affinities, λ/(2m)·(W + Wᵀ) of m neighbours              |
+
+Nothing ties μ_k to t_k. Where every class has images that is the strength of it; where few have, the means of absent
+classes go to whatever little mass they find, and take images away from the others.
+
+Deviations
+- from the paper: the means start at the text prototypes, as in StatA's comparison; `start="confident"` is the paper's.
+- from the program of StatA's authors: a class that has lost all its mass keeps its mean, and the variance is kept above
+  1e-6/d (there both become NaN, for small batches with many classes); neighbours exclude the image itself by index; Σ
+  is the equation for any n, not only up to 2,500 images (`released_variance` gives the program's value); it works for
+  n < 4 and can not see labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from ..arrays import unit
+from ..features import TextHead
+from ..progress import track
+from . import Batch, State, Step, Traits
+from ._em import neighbour_graph, run, shared_variance, z_step
+from ._gaussian import Features
+from ._graph import NeighbourGraph
+from ._settings import Configured, setting
+
+
+@dataclass(frozen=True)
+class Iterate:
+    """Where the solver stands after z-steps and the M-step that follows; the last one has no M-step."""
+
+    z: Tensor  # n×k
+    mu: Tensor | None = None  # k×d
+    var: Tensor | None = None  # d
+
+
+@dataclass(frozen=True)
+class TransCLIP(Configured):
+    """TransCLIP; the defaults are those of StatA's comparison."""
+
+    name: ClassVar[str] = "transclip"
+    traits: ClassVar[Traits] = Traits(paper="TransCLIP", year=2024, scope="batch", memory="none")
+
+    start: Literal["text", "confident"] = setting("text", "means start at the prototypes, or at the surest images")
+    confident: int = setting(8, 'images per class behind a mean of start="confident"', low=1)
+    temperature: float = setting(50.0, "log p is divided by this", above=0)
+    neighbours: int = setting(3, "m, neighbours per image", low=1)
+    laplacian: float = setting(1.0, "λ, weight of the graph", low=0)
+    iterations: int = setting(10, "M-steps, each after `z_steps` z-steps; z-steps also end the solve", low=0)
+    z_steps: int = setting(5, "z-steps per iteration", low=1)
+    released_variance: bool = setting(False, "Σ as the program has it for n > 2500: divided once per chunk")
+
+    def init(self, head: TextHead) -> State | None:
+        """No state: each batch is solved on its own."""
+        return None
+
+    def step(self, state: State | None, batch: Batch) -> Step:
+        """Solve one batch."""
+        z, info = run((iterate.z for iterate in self.iterate(batch)), batch)
+        return Step(None, z, info)
+
+    @torch.no_grad()
+    def iterate(self, batch: Batch) -> Iterator[Iterate]:
+        """The solver, one iteration at a time. Do not write to what it yields."""
+        x, log_y = batch.features, batch.log_zero_shot
+        graph = neighbour_graph(x, self.neighbours, self.laplacian)
+        features = Features.of(x)
+        z = log_y.exp()
+        mu = batch.head.features if self.start == "text" else self._surest(x, log_y)
+        var = torch.full_like(x[0], 1 / x.shape[1])
+
+        for _ in track(range(self.iterations), "TransCLIP"):
+            z = self._assign(z, log_y, features.log_density_shared(mu, var), graph)
+            mu = _means(z, x, mu)
+            var = shared_variance(features, z, mu, released=self.released_variance)  # around the new means
+            yield Iterate(z, mu, var)
+        yield Iterate(self._assign(z, log_y, features.log_density_shared(mu, var), graph))
+
+    def _assign(self, z: Tensor, log_y: Tensor, log_p: Tensor, graph: NeighbourGraph) -> Tensor:
+        """z ← softmax_k( log ŷ + log p / T + G z ), `z_steps` times."""
+        unary = torch.add(log_y, log_p, alpha=1 / self.temperature)
+        for _ in range(self.z_steps):
+            z = z_step(z, unary, graph)
+        return z
+
+    def _surest(self, x: Tensor, log_y: Tensor) -> Tensor:
+        """The paper's start: per class the mean of the images that zero-shot is surest of, of unit norm, k×d."""
+        images = log_y.topk(min(self.confident, len(x)), dim=0).indices
+        mu = torch.zeros_like(x[images[0]])
+        for best in images:  # rank by rank, so that no array is larger than k×d
+            mu += x[best]
+        return unit(mu)
+
+
+def _means(z: Tensor, x: Tensor, before: Tensor) -> Tensor:
+    """μ_k = unit( Σ_i z_ik x_i / Σ_i z_ik ), k×d; as before where the class has no mass to speak of."""
+    tiny = torch.finfo(z.dtype).tiny
+    mass = z.sum(dim=0)[:, None]
+    v = (z.T @ x).div_(mass.clamp_min(tiny))
+    return torch.where(mass > tiny, unit(v), before)

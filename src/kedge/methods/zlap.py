@@ -1,0 +1,129 @@
+"""ZLaP: labels that spread from the text prototypes over a graph of texts and images.
+
+Stojnić, Kalantidis, Tolias, "Label Propagation for Zero-shot Classification with Vision-Language Models", CVPR 2024.
+
+The K texts and the n images are the nodes. Each image links to its 5 nearest images, counting itself, and to its 5
+nearest texts; negative similarities count 0, and weights between image and text are raised to the power 5, by which
+the two kinds of similarity become comparable. With W the directed weights,
+
+    S = D^-½ (W + Wᵀ) D^-½,   D its row sums
+    (I − γ S) X = E,          E selects the text nodes: e_k in column k
+
+and image i gets the class of the largest score in its row of X. The K systems share one matrix, symmetric and positive
+definite (γ < 1), so conjugate gradients solve them together, one sparse product for all columns in each step.
+
+| symbol | code                | shape      | meaning                                                       |
+|--------|---------------------|------------|---------------------------------------------------------------|
+| x_i    | `x`                 | n×d        | unit image features                                           |
+| t_k    | `t`                 | K×d        | unit text prototypes                                          |
+| S      | `graph`             | (K+n)×(K+n) | normalised affinities, sparse; texts first                   |
+| X      | `scores`            | n×K        | on the images: how much of each text arrives                  |
+| γ      | `damping`           |            | how far labels spread                                         |
+
+Scores are not probabilities. z is the scores divided by their sum in each row, which keeps their order; they can not be
+negative but for the solver's error, which is cut off at 0. `scores(batch)` gives them as they are.
+
+Deviations
+- from the paper: the labels of a batch are spread over that batch alone (its transductive setting).
+- from the authors' program: an image is excluded from its own neighbours by index (the same but for more than five
+  exact duplicates); texts that no image links to are left out of the system (their columns are exactly 0 on the
+  images); an image that nothing links to, all its similarities being negative, keeps its zero-shot probabilities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..errors import SettingError
+from ..features import TextHead
+from . import Batch, State, Step, Traits
+from ._graph import NeighbourGraph, nearest_neighbours
+from ._settings import Configured, setting
+
+
+@dataclass(frozen=True)
+class ZLaP(Configured):
+    """ZLaP, transductive; the defaults are the published settings."""
+
+    name: ClassVar[str] = "zlap"
+    traits: ClassVar[Traits] = Traits(paper="ZLaP", year=2024, scope="batch", memory="none")
+
+    neighbours: int = setting(5, "nearest images (itself among them) and nearest texts of an image", low=1)
+    power: float = setting(5.0, "weights between image and text are raised to this", above=0)
+    damping: float = setting(0.3, "γ, how far labels spread: below 1", low=0)
+    tol: float = setting(1e-6, "stop at this residual, relative to the right-hand side", above=0)
+    iterations: int = setting(50, "conjugate-gradient steps at most", low=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.damping >= 1:
+            raise SettingError(f"damping must be less than 1, or labels spread for ever; got {self.damping!r}.")
+
+    def init(self, head: TextHead) -> State | None:
+        """No state: each batch is solved on its own."""
+        return None
+
+    def step(self, state: State | None, batch: Batch) -> Step:
+        """Solve one batch."""
+        scores, info = self._solve(batch)
+        scores = scores.clamp_min_(0)
+        total = scores.sum(dim=1, keepdim=True)
+        alone = total <= torch.finfo(total.dtype).tiny
+        z = torch.where(alone, batch.log_zero_shot.exp(), scores / total.masked_fill(alone, 1))
+        return Step(None, z, {**info, "isolated": int(alone.sum())})
+
+    def scores(self, batch: Batch) -> Tensor:
+        """X on the images, n×K: what z is made of."""
+        return self._solve(batch)[0]
+
+    @torch.no_grad()
+    def _solve(self, batch: Batch) -> tuple[Tensor, dict[str, Any]]:
+        x, t = batch.features, batch.head.features
+        graph, linked = self._graph(x, t)
+        k = len(linked)
+        e = torch.eye(k + len(x), k, dtype=x.dtype, device=x.device)
+        spread, info = conjugate_gradients(lambda p: p - self.damping * (graph @ p), e, self.tol, self.iterations)
+        scores = x.new_zeros(len(x), len(t)).index_copy_(1, linked, spread[k:])
+        return scores, info
+
+    def _graph(self, x: Tensor, t: Tensor) -> tuple[NeighbourGraph, Tensor]:
+        """S over the texts that an image links to, then the images; and which texts these are."""
+        images, image_weight = nearest_neighbours(x, self.neighbours - 1)  # one of them is the image itself
+        text_weight, texts = (x @ t.T).topk(min(self.neighbours, len(t)), dim=1)
+        linked, texts = texts.unique(return_inverse=True)  # type: ignore[no-untyped-call]
+        targets = torch.cat([images + len(linked), texts], dim=1)
+        weight = torch.cat([image_weight.clamp_min(0), text_weight.clamp_min(0) ** self.power], dim=1).flatten()
+        nodes = len(linked) + len(x)
+        source = torch.arange(len(linked), nodes, device=x.device).repeat_interleave(targets.shape[1])
+        target = targets.flatten()
+        degree = x.new_zeros(nodes).index_add_(0, source, weight).index_add_(0, target, weight)
+        scale = degree.clamp_min_(torch.finfo(x.dtype).tiny).rsqrt_()  # a node of weight 0 has no weights to scale
+        return NeighbourGraph.symmetric(source, target, weight * scale[source] * scale[target], nodes), linked
+
+
+def conjugate_gradients(
+    apply: Callable[[Tensor], Tensor], b: Tensor, tol: float, iterations: int
+) -> tuple[Tensor, dict[str, Any]]:
+    """Solve A X = B for all columns of B at once, A symmetric positive definite and given as P ↦ A P.
+
+    Stops when every column's residual is at most `tol` times its right-hand side. Returns X, and what happened.
+    """
+    tiny = torch.finfo(b.dtype).tiny
+    x, r, p = torch.zeros_like(b), b.clone(), b.clone()
+    rho = (r * r).sum(dim=0)
+    aim = tol * tol * rho
+    steps = 0
+    while steps < iterations and bool((rho > aim).any()):
+        steps += 1
+        q = apply(p)
+        step = rho / (p * q).sum(dim=0).clamp_min_(tiny)  # a solved column has r = p = 0, and stays
+        x.addcmul_(p, step)
+        r.addcmul_(q, step, value=-1)
+        before, rho = rho, (r * r).sum(dim=0)
+        p.mul_(rho / before.clamp_min_(tiny)).add_(r)
+    return x, {"iterations": steps, "converged": not bool((rho > aim).any())}
