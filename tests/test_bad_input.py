@@ -254,9 +254,7 @@ def test_bad_options(tmp_path: Path, given: str) -> None:
     assert_refused(tmp_path, BAD_OPTIONS[given], "adapt", file, *options, *out)
 
 
-@pytest.mark.parametrize(
-    "option", ["--out {}/none/rows.csv", "--out {}/rows.txt", "--set alpha=-1", "--method no"]
-)
+@pytest.mark.parametrize("option", ["--out {}/none/rows.csv", "--out {}/rows.txt", "--set alpha=-1", "--method no"])
 def test_bad_options_are_refused_before_any_work(tmp_path: Path, option: str) -> None:
     options = [word.format(tmp_path) for word in option.split()]
     ran = run("adapt", tmp_path / "not-even-read.npz", *options)
@@ -324,9 +322,7 @@ def test_pickles_are_not_run(tmp_path: Path) -> None:
     names = np.array([Bomb(mark)] * 5, dtype=object)
     file = npz(tmp_path, class_names=names)
     for command in (["adapt"], ["features", "info"]):
-        assert_refused(
-            tmp_path, "holds pickled objects, which can run code.*Save plain arrays", *command, file
-        )
+        assert_refused(tmp_path, "holds pickled objects, which can run code.*Save plain arrays", *command, file)
     file = npz(tmp_path, something_else=names)  # not an array kedge knows: never read
     assert run("adapt", file).code == 0
     bare = holding("bare.npz", pickle.dumps(Bomb(mark)))(tmp_path)

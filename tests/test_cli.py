@@ -153,9 +153,7 @@ def test_summary_numbers(tmp_path: Path) -> None:
     told = run("adapt", file).err
     assert "60 images, 5 classes, method stata" in told
     assert f"{report['changed']} labels changed ({100 * report['changed'] / 60:.1f} %)" in told
-    before_after = (
-        f"{100 * report['zero_shot_accuracy']:.1f} % zero-shot, {100 * report['accuracy']:.1f} % adapted"
-    )
+    before_after = f"{100 * report['zero_shot_accuracy']:.1f} % zero-shot, {100 * report['accuracy']:.1f} % adapted"
     assert f"accuracy: {before_after}" in told
 
 
@@ -181,9 +179,7 @@ def test_settings_reach_the_method(tmp_path: Path) -> None:
     assert report["settings"]["alpha"] == "inf"  # JSON has no infinity
     assert report["settings"]["beta"] == "soft"
     assert report["settings"]["unit_means"] is False
-    expected = (
-        kedge.adapt(features, alpha=float("inf"), beta="soft", unit_means=False).probs.numpy().max(axis=1)
-    )
+    expected = kedge.adapt(features, alpha=float("inf"), beta="soft", unit_means=False).probs.numpy().max(axis=1)
     assert np.array([row["probability"] for row in report["rows"]], np.float32).tolist() == expected.tolist()
     assert expected.tolist() != kedge.adapt(features).probs.numpy().max(axis=1).tolist()
 
@@ -196,9 +192,7 @@ def test_zero_shot_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_solve_that_has_not_settled_says_so(tmp_path: Path) -> None:
     file = npz(tmp_path)
-    assert (
-        "stopped after 0 iterations" in run("adapt", file, "--set", "iterations=0", "--set", "z_steps=1").err
-    )
+    assert "stopped after 0 iterations" in run("adapt", file, "--set", "iterations=0", "--set", "z_steps=1").err
     assert "stopped" not in run("adapt", file, "--set", "iterations=200").err
 
 
@@ -210,9 +204,7 @@ def test_normalize_makes_rows_unit(tmp_path: Path) -> None:
     assert scaled.code == 0
     expected, found = read_csv(plain), read_csv(scaled.out)
     assert [row["label"] for row in found] == [row["label"] for row in expected]
-    np.testing.assert_allclose(
-        [r["probability"] for r in found], [r["probability"] for r in expected], rtol=1e-9
-    )
+    np.testing.assert_allclose([r["probability"] for r in found], [r["probability"] for r in expected], rtol=1e-9)
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,9 +344,7 @@ def test_ls_methods_shows_a_plugin_that_does_not_load(monkeypatch: pytest.Monkey
 
 
 def test_ls_one_method_shows_its_settings() -> None:
-    settings = {
-        row["name"]: row for row in json.loads(run("ls", "methods", "stata", "--json").out)["settings"]
-    }
+    settings = {row["name"]: row for row in json.loads(run("ls", "methods", "stata", "--json").out)["settings"]}
     assert settings["alpha"]["default"] == 1.0
     assert settings["alpha"]["values"] == "number ≥ 0 or inf"
     assert settings["temperature"]["values"] == "number > 0"

@@ -181,7 +181,7 @@ def test_bound_on_kappa() -> None:
 
 def test_prototypes_of_nearly_unit_norm() -> None:
     """An absent class has μ_k = t_k/‖t_k‖, which for rounded prototypes is not t_k."""
-    x, t = simulated(20, 30, present=3, noise=0.15)
+    x, t = simulated(6, 30, noise=1.0)
     t = t * torch.linspace(0.9991, 1.0009, 30, dtype=torch.float64)[:, None]
     assert (Moon().step(None, batch(x, t)).z - plain(x, t)).abs().max() <= 1e-9
 

@@ -43,6 +43,14 @@ def test_a_picture_without_data_is_left_out_and_an_older_one_goes(tmp_path: Path
     assert left == {"1-bars.csv", "1-bars-low.svg", "1-bars-low.png", "mine.png", "notes-1-stream.csv"}
 
 
+def test_bars_compare_only_what_was_run_on_the_same_datasets(tmp_path: Path) -> None:
+    three = [scored(0.6, "a"), scored(0.7, "b"), scored(0.8, "b", dataset="cars"), scored(0.9, "c", dataset="planes")]
+    write_report(three, tmp_path / "r.html")
+    rows = rows_of(tmp_path / "r_figures" / "1-bars.csv")
+    assert [(row["method"], row["accuracy"], row["datasets"]) for row in rows] == [("a", "0.6", "1"), ("b", "0.7", "1")]
+    assert "1 method not run on all" in (tmp_path / "r_figures" / "1-bars-low.svg").read_text()
+
+
 def test_the_share_made_worse_is_counted_from_the_batches(written: Path, records: list[Record]) -> None:
     cells = [r for r in records if r.label == "stata" and r.scenario in ("low", STREAM) and not r.error]
     after = np.concatenate([r.series.accuracy for r in cells])

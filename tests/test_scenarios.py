@@ -237,9 +237,11 @@ class TestPlans:
         assert [len(draw(name, np.arange(9)).episodes) for name in SCENARIOS] == [1000] * 6 + [1] + [100] * 4
 
     def test_another_seed_is_another_plan(self) -> None:
-        hashes = {draw(name, LABELS, seed, tasks=2).hash for name in ("low", "stream-low") for seed in range(3)}
-        assert len(hashes) == 6
-        assert draw("low", LABELS, 1, tasks=2).hash == draw("low", LABELS, 1, tasks=2).hash
+        for name in ("low", "stream-low", "stream-separate"):
+            plans = [draw(name, LABELS, seed, tasks=2) for seed in (0, 1, 2, 1)]
+            images = [np.concatenate(list(plan.batches())).tolist() for plan in plans]
+            assert images[1] == images[3] != images[0] != images[2] != images[1]
+            assert plans[1].hash == plans[3].hash != plans[0].hash
 
     def test_the_same_bytes_in_another_process(self, tmp_path: Path) -> None:
         program = (
@@ -304,6 +306,7 @@ class TestNames:
     def test_spaces_and_defaults(self) -> None:
         assert find_scenario("stream: gamma = 0.5 , drop_last = yes") == DirichletStream(0.5, 128, True)
         assert find_scenario("batches") == Batches()
+        assert find_scenario("stream") == SCENARIOS["stream-low"]
 
     @pytest.mark.parametrize(
         ("written", "message"),

@@ -14,46 +14,87 @@ if TYPE_CHECKING:
     from .errors import ContractError, FileError, InputError, KedgeError, MissingExtra, SettingError
     from .features import FeatureSet, TextHead
     from .methods import Batch, Method, Step, methods
+    from .methods.dmn import DMN
+    from .methods.em_dirichlet import EMDirichlet
+    from .methods.moon import Moon
+    from .methods.mta import MTA
+    from .methods.oga import OGA
     from .methods.stata import StatA
+    from .methods.tda import TDA
+    from .methods.tent import Tent
+    from .methods.transclip import TransCLIP
     from .methods.zero_shot import ZeroShot
+    from .methods.zlap import ZLaP
+    from .results import Record
     from .stream import Result, Stream, adapt
 
 _HOME = {
     "Batch": "methods",
     "ContractError": "errors",
+    "DMN": "methods.dmn",
+    "EMDirichlet": "methods.em_dirichlet",
     "FeatureSet": "features",
     "FileError": "errors",
     "InputError": "errors",
     "KedgeError": "errors",
+    "MTA": "methods.mta",
     "Method": "methods",
     "MissingExtra": "errors",
+    "Moon": "methods.moon",
+    "OGA": "methods.oga",
+    "Record": "results",
     "Result": "stream",
     "SettingError": "errors",
     "StatA": "methods.stata",
     "Step": "methods",
     "Stream": "stream",
+    "TDA": "methods.tda",
+    "Tent": "methods.tent",
     "TextHead": "features",
+    "TransCLIP": "methods.transclip",
+    "ZLaP": "methods.zlap",
     "ZeroShot": "methods.zero_shot",
     "adapt": "stream",
     "methods": "methods",
 }
-_MODULES = ("checks", "progress", "simulate")
+_MODULES = (
+    "bench",
+    "checks",
+    "evaluate",
+    "progress",
+    "published",
+    "report",
+    "results",
+    "scenarios",
+    "simulate",
+    "tables",
+)
 
 __all__ = [
+    "DMN",
+    "MTA",
+    "OGA",
+    "TDA",
     "Batch",
     "ContractError",
+    "EMDirichlet",
     "FeatureSet",
     "FileError",
     "InputError",
     "KedgeError",
     "Method",
     "MissingExtra",
+    "Moon",
+    "Record",
     "Result",
     "SettingError",
     "StatA",
     "Step",
     "Stream",
+    "Tent",
     "TextHead",
+    "TransCLIP",
+    "ZLaP",
     "ZeroShot",
     "__version__",
     "adapt",

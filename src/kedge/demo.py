@@ -1,6 +1,6 @@
 """What adaptation gains, seen in seconds without any data: zero-shot against StatA on simulated features.
 
-    rows = demo(Path("kedge-demo"))        # also writes report.html, demo.csv, demo.png and the records into that folder
+    rows = demo(Path("kedge-demo"))        # writes report.html, demo.csv, demo.png and records/ there
 
 The features are simulated, and that is said wherever their numbers appear: a demonstration, not a benchmark.
 How much there is to gain is a setting of the simulation (`shared_errors`).

@@ -59,7 +59,7 @@ class TextHead:
             scale = float("nan")
         if not 0 < scale < float("inf"):
             raise InputError(
-                f"logit_scale must be a positive number; got {logit_scale!r}. CLIP's is 100, the exp of what it learned."
+                f"logit_scale must be a positive number; got {logit_scale!r}. CLIP's is 100, exp of what it learned."
             )
         names = tuple(f"class {j}" for j in range(len(t))) if class_names is None else tuple(map(str, class_names))
         if len(names) != len(t):

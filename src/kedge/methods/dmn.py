@@ -120,7 +120,7 @@ class DMN(Configured):
             )
         views = batch.views[:, : self.views]
         some = max(1, BLOCK // (self.views * batch.head.k))
-        return torch.cat([self._log_confident(part, batch.head) for part in views.split(some)])
+        return torch.cat([self._log_confident(part, batch.head) for part in torch.split(views, some)])
 
     def _log_confident(self, views: Tensor, head: TextHead) -> Tensor:
         """log of the mean ŷ of the views (b×v×d) of lowest entropy, b×k."""

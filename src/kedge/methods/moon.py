@@ -27,8 +27,8 @@ from z = ŷ, μ = t, κ_k = K( Σ_i z_ik x_i·t_k / Σ_i z_ik ); a last z-step e
 
 A class without images has β_k = 0, so μ_k = t_k and κ_k at its bound: as in StatA, only active classes are updated.
 
-The normaliser in log p is an asymptote for κ ≫ d, poor at the concentrations that CLIP features have (κ is below d). It
-is what was published, and kept for comparison. So are the hard counts, which the instance weights do not enter.
+The normaliser in log p is an asymptote for κ ≫ d, poor at the concentrations that CLIP features have. It is what was
+published, and kept for comparison. So are the hard counts, which the instance weights do not enter.
 
 Deviations
 - from the authors' program: κ is kept above 1e-30 (a class that points away from its images has K(r) = 0, and log 0);

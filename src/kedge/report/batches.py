@@ -12,6 +12,7 @@ from .drawing import GREY, INK, MUTED, Looks, Panel, Picture, canvas, source, ti
 from .scores import ZERO_SHOT, Cell, Group, calibration, label_order
 from .words import count, percent, points
 
+FEW = 10  # images in a confidence bin that say nothing
 STEPS = 64  # of accuracy in the picture of batches: one per image of the usual small batch
 
 
@@ -74,28 +75,25 @@ def reliability(group: Group, looks: Looks) -> Picture | None:
         errors = calibration(record for cell in cells for record in cell.records)
         if errors is None or any(bins.count.sum() == 0 for bins in both):
             continue
-        figure, axes = canvas(3.6, label, source(group, f"{int(both[1].count.sum()):,} labels"))
+        figure, axes = canvas(3.8, label, source(group, f"{int(both[1].count.sum()):,} labels"))
         axes.plot([0, 100], [0, 100], color=MUTED, lw=1, ls=":")
         kinds = ((ZERO_SHOT, GREY), ("adapted", looks(label).colour))
         for bins, error, (name, colour) in zip(both, errors, kinds, strict=True):
             used = bins.count > 0
-            confidence, right = bins.confidence[used] / bins.count[used], bins.correct[used] / bins.count[used]
-            axes.plot(100 * confidence, 100 * right, color=colour, lw=1.5, label=f"{name}: {percent(error)} off")
-            axes.scatter(
-                100 * confidence,
-                100 * right,
-                6 + 200 * bins.count[used] / bins.count.sum(),
-                color=colour,
-                clip_on=False,
-            )
+            images = bins.count[used]
+            confidence, right = bins.confidence[used] / images, bins.correct[used] / images
             rows += [
                 {"method": label, "labels": name, "confidence": c, "accuracy": a, "images": int(n)}
-                for c, a, n in zip(confidence, right, bins.count[used], strict=True)
+                for c, a, n in zip(confidence, right, images, strict=True)
             ]
+            shown = images >= min(FEW, images.max())
+            x, y = 100 * confidence[shown], 100 * right[shown]
+            axes.plot(x, y, color=colour, lw=1.5, label=f"{name}: {percent(error)} off")
+            axes.scatter(x, y, 6 + 200 * images[shown] / images.sum(), color=colour, clip_on=False)
         axes.set_xlim(0, 103)
         axes.set_ylim(0, 103)
         axes.set_aspect("equal")
-        axes.legend(loc="upper left", fontsize=8.5)
+        figure.legend(loc="outside lower left", ncols=2, fontsize=8.5)
         axes.set_xlabel("confidence, %")
         axes.set_ylabel("labels that are right, %")
         before, after = errors
@@ -110,8 +108,9 @@ def reliability(group: Group, looks: Looks) -> Picture | None:
         f"Can the confidence be trusted? That of {label} is off by {percent(after)} points ({points(change)} against "
         "zero-shot)",
         "On the dotted diagonal, confidence says how often a label is right; below it, labels are too sure of "
-        "themselves. Larger dots hold more images, of all scenarios and datasets. “Off” is the expected calibration "
-        "error in points, per cell and then on average.",
+        "themselves. Larger dots hold more images, of all scenarios and datasets; "
+        f"bins with fewer than {FEW} are left out. “Off” is the expected calibration error in points, per cell and "
+        "then on average.",
         panels,
         rows,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from statistics import fmean, median
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
@@ -38,20 +38,17 @@ def all_figures(group: Group, colours: dict[str, int]) -> list[Picture]:
 
 
 def bars(group: Group, looks: Looks) -> Picture | None:
-    """Fig. 1: a panel per scenario, a bar per method, the zero-shot line. Over the datasets that every method has."""
+    """Fig. 1: a panel per scenario, a bar per method, the zero-shot line. Over the datasets that every bar has."""
     panels, rows = [], []
     best: tuple[float, str, str] | None = None
     for scenario in sorted({cell.scenario for cell in group.adapted}, key=scenario_order):
-        table = group.table(scenario)
-        shared = sorted(set.intersection(*(set(row) for row in table.values())), key=dataset_order)
-        methods = [label for label in table if label != ZERO_SHOT]
-        if not shared or not methods:
-            continue
+        table = {label: row for label, row in group.table(scenario).items() if label != ZERO_SHOT}
+        methods, shared = _comparable(table)
+        left_out = f", {count(len(table) - len(methods), 'method')} not run on all" if len(methods) < len(table) else ""
         scores = {label: Score.mean([table[label][d].score for d in shared]) for label in methods}
         zero_shot = fmean(score.zero_shot for score in scores.values())
-        figure, axes = canvas(
-            1.5 + 0.3 * len(methods), scenario, source(group, f"mean of {count(len(shared), 'dataset')}")
-        )
+        from_where = source(group, f"mean of {count(len(shared), 'dataset')}{left_out}")
+        figure, axes = canvas(1.5 + 0.3 * len(methods), scenario, from_where)
         for at, (label, score) in enumerate(scores.items()):
             one = looks(label)
             axes.barh(at, 100 * score.accuracy, 0.72, color=one.colour, hatch=one.hatch, edgecolor="white", lw=0)
@@ -85,11 +82,19 @@ def bars(group: Group, looks: Looks) -> Picture | None:
         f"The largest gain over zero-shot: {points(best[0])} points, {best[1]} in the scenario “{best[2]}”"
         if best[0] > 0
         else "No method gains over zero-shot in any scenario",
-        "Accuracy averaged over the datasets that every method of the panel was run on. The dashed line is zero-shot "
+        "Accuracy averaged over the datasets that every method in the panel was run on. The dashed line is zero-shot "
         "on the same images; in parentheses, points gained over it.",
         panels,
         rows,
     )
+
+
+def _comparable(table: dict[str, dict[str, Cell]]) -> tuple[list[str], list[str]]:
+    """Methods that share datasets, and those datasets: all methods if they can be, else as many as share one."""
+    runs = Counter(dataset for row in table.values() for dataset in row)
+    common = min(runs, key=lambda dataset: (-runs[dataset], dataset_order(dataset)))
+    methods = [label for label, row in table.items() if common in row]
+    return methods, sorted(set.intersection(*(set(table[label]) for label in methods)), key=dataset_order)
 
 
 def time(group: Group, looks: Looks) -> Picture | None:

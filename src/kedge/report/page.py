@@ -94,7 +94,7 @@ def headline(group: Group) -> str:
     means = {label: Score.mean([c.score for c in cells]) for label, cells in found.items() if len(cells) == most}
     best = max(means, key=lambda label: means[label].gain)
     datasets, scenarios = ({getattr(cell, what) for cell in found[best]} for what in ("dataset", "scenario"))
-    where = f"({count(len(datasets), 'dataset')}, {count(len(scenarios), 'scenario')})"
+    where = f"({count(most, 'cell')}: {count(len(datasets), 'dataset')}, {count(len(scenarios), 'scenario')})"
     gain = points(means[best].gain)
     if means[best].gain <= 0:
         return f"No method gains over zero-shot on average: the best, {best}, changes it by {gain} points {where}"

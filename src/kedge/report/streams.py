@@ -7,6 +7,7 @@ from collections import defaultdict
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ..results import Record
 from .drawing import (
@@ -112,6 +113,8 @@ def correlation(group: Group) -> Picture | None:
         axes.imshow(tinted(drawn, BLUE), extent=(0.5, n + 0.5, n + 0.5, 0.5), interpolation="none")
         axes.set_xlabel(f"batch   (next batch: {next_one:.2f}, any two: {any_two:.2f})")
         axes.set_ylabel("batch")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(6, integer=True))
         for side in ("top", "right"):
             axes.spines[side].set_visible(True)
         _scale(axes)

@@ -49,9 +49,9 @@ def scenario_table(group: Group, scenario: str, colours: dict[str, int], failed:
     cells = group.table(scenario)
     scores = {label: {dataset: cell.score for dataset, cell in row.items()} for label, row in cells.items()}
     datasets = sorted({dataset for row in scores.values() for dataset in row}, key=dataset_order)
-    if ZERO_SHOT not in scores:  # every record brings zero-shot on its own images
-        before = {d: next(row[d].before for row in scores.values() if d in row) for d in datasets}
-        scores = {ZERO_SHOT: before} | scores
+    before = {d: next(row[d].before for row in scores.values() if d in row) for d in datasets}
+    scores = {ZERO_SHOT: before} | scores  # where zero-shot was not run: every record brings it, on its own images
+    scores[ZERO_SHOT] = before | scores[ZERO_SHOT]
     average = "average"
     for row in scores.values():
         if len(row) == len(datasets) > 1:  # else it would be over other datasets than the rest of its column
