@@ -86,6 +86,12 @@ def test_zero_shot_has_a_row_where_it_was_not_run(written: Path, records: list[R
     assert float(cell.get("data-value") or "") == pytest.approx(expected, abs=1e-6)
 
 
+def test_zero_shot_is_filled_in_where_it_was_not_run(tmp_path: Path) -> None:
+    three = [scored(0.5, "zero-shot"), scored(0.6), scored(0.7, dataset="cars")]
+    row = Page(write_report(three, tmp_path / "r.html")).table("low")["zero-shot"]
+    assert [text(row[name]) for name in ("average", "birds", "cars")] == ["50.0"] * 3
+
+
 def test_failed_cells_come_first(written: Path) -> None:
     page = Page(written).root
     first = next(e for e in page.iter() if e.tag in ("section", "h1", "figure"))
@@ -237,8 +243,8 @@ def test_refusals(tmp_path: Path) -> None:
 def test_a_large_report_stays_small(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     records = []
-    for dataset in range(25):
-        for label in range(8):
+    for dataset in range(50):
+        for label in range(4):
             before, after = random.random((2, 1000)).tolist()
             bins = {"count": [1.0] * 15, "confidence": [0.5] * 15, "correct": [0.5] * 15}
             series = Series([*range(1000)], [64] * 1000, [3] * 1000, after, before, bins, bins)

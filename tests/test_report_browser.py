@@ -35,7 +35,7 @@ FLAGS = (
     "--remote-debugging-pipe",
 )
 PATIENCE = 60  # seconds for one answer of the browser
-PHONE, DESKTOP = (390, 844), (1280, 900)
+PHONE, DESKTOP, PAPER = (390, 844), (1280, 900), (794, 1123)
 TABLE = "#results-1 > .scroll:nth-of-type(2) table"  # the first scenario's
 
 pytestmark = pytest.mark.skipif(
@@ -263,12 +263,14 @@ def test_dark_mode_reaches_the_pictures(page: Browser, url: str) -> None:
     assert seen["light"][0] != seen["dark"][0]
 
 
-def test_on_paper_everything_is_open(page: Browser, url: str) -> None:
-    page.open(url)
+def test_on_paper_everything_is_open_and_fits(page: Browser, url: str) -> None:
+    page.open(url, PAPER)
     shut = "document.querySelectorAll('details:not([open])').length"
     assert page.run(shut) > 0
     page.run("dispatchEvent(new Event('beforeprint'))")
     assert page.run(shut) == 0
+    page.call("Emulation.setEmulatedMedia", media="print")
+    assert page.run("document.documentElement.scrollWidth") <= PAPER[0]
 
 
 def test_the_page_can_not_be_made_to_fetch(browser: Browser, url: str) -> None:

@@ -101,16 +101,16 @@ def pivot(
     kinds: dict[tuple[Any, ...], list[Record]] = {}
     for record in records:
         kinds.setdefault(tuple(_field(record, name) for name in apart), []).append(record)
-    order = sorted(kinds, key=lambda key: [_order(name, part) for name, part in zip(apart, key, strict=True)])
-    return [_table(kinds[key], dict(zip(apart, key, strict=True)), rows, cols, value) for key in order]
+    keys = sorted(kinds, key=lambda key: [order(name, part) for name, part in zip(apart, key, strict=True)])
+    return [_table(kinds[key], dict(zip(apart, key, strict=True)), rows, cols, value) for key in keys]
 
 
 def _table(records: Sequence[Record], about: dict[str, str], rows: str, cols: str, value: str) -> Table:
     cells: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         cells.setdefault((_field(record, rows), _field(record, cols)), []).append(record)
-    columns = sorted({column for _, column in cells}, key=lambda name: _order(cols, name))
-    names = sorted({row for row, _ in cells}, key=lambda name: _order(rows, name))
+    columns = sorted({column for _, column in cells}, key=lambda name: order(cols, name))
+    names = sorted({row for row, _ in cells}, key=lambda name: order(rows, name))
     lines = tuple(_line(name, [cells.get((name, column), []) for column in columns], value) for name in names)
     return Table(
         about=about,
@@ -192,7 +192,7 @@ def natural(text: str) -> list[tuple[int, float, str]]:
     return [(1, float(part), "") if at % 2 else (0, 0.0, part) for at, part in enumerate(parts)]
 
 
-def _order(field: str, text: str) -> tuple[int, list[tuple[int, float, str]]]:
+def order(field: str, text: str) -> tuple[int, list[tuple[int, float, str]]]:
     """Methods, scenarios and datasets in their own order, everything else naturally."""
     known: tuple[str, ...] = ()
     if field in ("label", "method"):

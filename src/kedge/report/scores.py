@@ -18,7 +18,7 @@ from ..errors import KedgeError
 from ..published import clip_name
 from ..results import Record
 from ..scenarios import Batches, find_scenario
-from ..tables import _order as order
+from ..tables import order
 from .words import plain
 
 ZERO_SHOT = "zero-shot"
