@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import resource
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 import torch
 
 import kedge
+from kedge.evaluate import peak_memory_mb
 from kedge.simulate import simulate
 
 HERE = Path(__file__).resolve().parent
@@ -78,7 +78,7 @@ def memory(n: int, k: int) -> None:
     start = time.perf_counter()
     kedge.adapt(features)
     seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # kilobytes on Linux
+    peak = peak_memory_mb() / 1e3
     print(json.dumps({"n": n, "k": k, "seconds": seconds, "peak_gb": peak, "limit_gb": MEMORY_LIMIT_GB}))
 
 

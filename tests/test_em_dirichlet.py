@@ -21,6 +21,7 @@ from torch.distributions import Dirichlet
 
 import kedge
 from conftest import simulated
+from kedge.checks import check_method
 from kedge.methods.em_dirichlet import EMDirichlet, fit_dirichlet, log_dirichlet, match, minimise_majorant
 from test_golden import entries, inputs, recording
 
@@ -222,6 +223,7 @@ def test_released_setting() -> None:
     *_, last = method.iterate(batch(x, t))
     assert torch.equal(method.step(None, batch(x, t)).z.argmax(dim=1), last.clusters)
     assert EMDirichlet.released(matching=True).matching
+    assert check_method(EMDirichlet.released(iterations=2, fit_steps=60)) == {}
 
 
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (3, 1), (1, 6), (2, 3)])

@@ -18,6 +18,7 @@ from torch.nn.functional import normalize
 import kedge
 import oracle
 from conftest import simulated
+from kedge.checks import check_method
 from kedge.methods._em import RELEASED_CHUNK
 from kedge.methods.transclip import Iterate, TransCLIP, _means
 from test_golden import column_distance, comparable_rows, distances, entries, inputs, recording
@@ -194,6 +195,10 @@ def test_released_variance(n: int) -> None:
         running = (running + chunk.sum(dim=0)) / n
     torch.testing.assert_close(right.var, squares.mean(dim=0), rtol=1e-12, atol=0)
     torch.testing.assert_close(released.var, running, rtol=1e-12, atol=0)
+
+
+def test_the_other_start_keeps_the_contract() -> None:
+    assert check_method(TransCLIP(start="confident")) == {}
 
 
 def test_info() -> None:

@@ -68,7 +68,7 @@ def evaluate(
         scenario=plan.scenario,
         seed=plan.seed,
         tasks=len(plan.episodes),
-        peak_memory_mb=_peak_memory_mb(),
+        peak_memory_mb=peak_memory_mb(),
         features_hash=features.hash,
         plan_hash=plan.hash,
         classes=features.head.k,
@@ -186,7 +186,11 @@ def _reset_peak_memory() -> None:
         pass  # then the peak is the process's own, from its start
 
 
-def _peak_memory_mb() -> float:
+def peak_memory_mb() -> float:
+    """Most memory this process has held, since the last reset where there is one.
+
+    Linux's own figure for the program is preferred: getrusage's also counts the process that started it.
+    """
     try:
         with open("/proc/self/status") as file:
             return next(int(line.split()[1]) / 1e3 for line in file if line.startswith("VmHWM"))

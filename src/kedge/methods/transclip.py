@@ -98,7 +98,7 @@ class TransCLIP(Configured):
         for _ in track(range(self.iterations), "TransCLIP"):
             z = self._assign(z, log_y, features.log_density_shared(mu, var), graph)
             mu = _means(z, x, mu)
-            var = shared_variance(features, z, mu, released=self.released_variance)  # around the new means
+            var = shared_variance(features, _noticeable(z), mu, released=self.released_variance)  # around the new means
             yield Iterate(z, mu, var)
         yield Iterate(self._assign(z, log_y, features.log_density_shared(mu, var), graph))
 
@@ -122,5 +122,10 @@ def _means(z: Tensor, x: Tensor, before: Tensor) -> Tensor:
     """μ_k = unit( Σ_i z_ik x_i / Σ_i z_ik ), k×d; as before where the class has no mass to speak of."""
     tiny = torch.finfo(z.dtype).tiny
     mass = z.sum(dim=0)[:, None]
-    v = (z.T @ x).div_(mass.clamp_min(tiny))
+    v = _noticeable(z.T / mass.clamp_min(tiny)) @ x
     return torch.where(mass > tiny, unit(v), before)
+
+
+def _noticeable(z: Tensor) -> Tensor:
+    """z with 0 for weights that can not be noticed beside 1: products with denormal numbers are many times slower."""
+    return torch.where(z > 1e-30, z, 0)
