@@ -88,11 +88,11 @@ class TransCLIP(Configured):
     @torch.no_grad()
     def iterate(self, batch: Batch) -> Iterator[Iterate]:
         """The solver, one iteration at a time. Do not write to what it yields."""
-        x, log_y = batch.features, batch.log_zero_shot
+        x, t, log_y = batch.features, batch.head.features, batch.log_zero_shot
         graph = neighbour_graph(x, self.neighbours, self.laplacian)
         features = Features.of(x)
         z = log_y.exp()
-        mu = batch.head.features if self.start == "text" else self._surest(x, log_y)
+        mu = t if self.start == "text" else self._surest(x, log_y)
         var = torch.full_like(x[0], 1 / x.shape[1])
 
         for _ in track(range(self.iterations), "TransCLIP"):
