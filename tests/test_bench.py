@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from kedge import Batch, FeatureSet, StatA
-from kedge.bench import PRESETS, Cell, Grid, Outcome, plan_cells, run
+from kedge.bench import PRESETS, Grid, Runner, plan_cells, run
 from kedge.errors import FileError, InputError, SettingError
 from kedge.grid import merged, read_options
 from kedge.methods import methods
@@ -279,8 +279,6 @@ class TestFailures:
 
     def test_a_file_that_changes_while_it_runs(self, folder: Path) -> None:
         (cell, *_) = plan_cells(small(folder)).cells
-        from kedge.bench import Runner
-
         save(folder, seed=5)
         record = Runner()(cell)
         assert record.error is not None
@@ -513,12 +511,6 @@ class TestPresets:
             (64, 1, 4), (64, 2, 10), (64, 5, 25), (1000, 5, 25), (1000, 25, 50), (1000, 50, 100),
         ]  # fmt: skip
         assert [m.alpha for m in Grid.of(["x"], **PRESETS["alpha"]).methods[1:]] == [0.1, 0.3, 1, 3, 10, 30]  # type: ignore[attr-defined]
-
-
-def test_the_last_field_of_a_cell_matters_to_its_name(folder: Path) -> None:
-    """Whoever adds a field to Cell must say whether it makes another cell."""
-    assert [f.name for f in fields(Cell)] == ["method", "file", "scenario", "seed", "tasks"]
-    assert [f.name for f in fields(Outcome)][:2] == ["folder", "cells"]
 
 
 def test_threads_are_left_alone(folder: Path) -> None:

@@ -145,7 +145,9 @@ def test_what_is_refused_in_one_line(birds: Path, argv: list[Any], message: str)
 
 @pytest.mark.parametrize("argv", [["table"], ["plan", "x.npz"], ["bench", "--jobs", "many"], ["report"]])
 def test_usage_errors(argv: list[str]) -> None:
-    assert run(*argv).code == 2
+    ran = run(*argv)
+    assert ran.code == 2
+    assert ran.err.startswith(f"Usage: kedge {argv[0]} ")
 
 
 def test_report_gets_the_records(birds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,6 +181,12 @@ def test_plan(birds: Path) -> None:
     shown = run(*argv)
     assert "scenario            stream:gamma=0.5,size=50,drop_last=False\n" in shown.out
     assert "different images    120\n" in shown.out
+
+
+def test_plan_refuses_before_it_writes_anything(birds: Path) -> None:
+    ran = run("plan", birds, "--scenario", "low", "--tasks", 2, "--save", "plan.safetensors", "--draw", "no/plan.png")
+    assert (ran.code, ran.out) == (2, "")
+    assert not Path("plan.safetensors").exists()
 
 
 def test_plan_needs_labels(birds: Path) -> None:

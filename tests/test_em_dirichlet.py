@@ -6,8 +6,6 @@ Simulated features unless a test takes `shared` or a recording.
 from __future__ import annotations
 
 import itertools
-import os
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,26 +24,13 @@ from kedge.methods.em_dirichlet import EMDirichlet, fit_dirichlet, log_dirichlet
 from test_golden import entries, inputs, recording
 
 VARIANTS = {"dirichlet_original": EMDirichlet(), "dirichlet_released": EMDirichlet.released()}
-LONG = {"dtd_test_vitb32": "cd", "sun397_val_vitb32": "abcd"}  # cases that take seconds to a minute; but for these:
-QUICK = [("dtd_test_vitb32", "case_d", "dirichlet_original"), ("sun397_val_vitb32", "case_a", "dirichlet_original")]
-SLOW = "takes seconds to a minute: set KEDGE_SLOW=1. Every label of every iteration was equal when it was last run."
 
 
 def batch(x: Tensor, t: Tensor) -> kedge.Batch:
     return kedge.Batch(x, kedge.TextHead(t))
 
 
-def recordings() -> list[Any]:
-    slow = pytest.mark.skipif(not os.environ.get("KEDGE_SLOW"), reason=SLOW)
-    found = list(entries(r"case_\w/dirichlet_\w+/pred"))
-    for i, param in enumerate(found):
-        name, case, _ = param.values
-        if case and case[-1] in LONG.get(name, "") and param.values not in QUICK:
-            found[i] = pytest.param(*param.values, id=param.id, marks=slow)
-    return found
-
-
-@pytest.mark.parametrize(("name", "case", "entry"), recordings())
+@pytest.mark.parametrize(("name", "case", "entry"), list(entries(r"case_\w/dirichlet_\w+/pred")))
 def test_recorded_output(name: str, case: str, entry: str) -> None:
     """Every label, in every iteration; no near tie is decided otherwise."""
     recorded = {
@@ -67,9 +52,8 @@ def test_recorded_output(name: str, case: str, entry: str) -> None:
 
 
 def test_every_recording_is_compared(shared: object) -> None:
-    found = {p.values for p in recordings()}
+    found = {p.values for p in entries(r"case_\w/dirichlet_\w+/pred")}
     assert len(found) == 4 * 4 * 2
-    assert set(QUICK) < found
 
 
 def test_labels_of_a_step_are_those_recorded(shared: object) -> None:
