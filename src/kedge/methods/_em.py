@@ -8,6 +8,10 @@ and then fits its classes to z. They differ in p, and in how the classes are fit
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -19,6 +23,12 @@ from ._graph import GramGraph, NeighbourGraph
 
 RELEASED_CHUNK = 2500  # images per chunk in the program of StatA's authors
 SETTLED = 1e-3  # without a tolerance, a last change of z below this counts as converged
+
+
+@lru_cache
+def compiled_solver() -> ModuleType | None:
+    """_fast.py, if numba is installed: `pip install "kedge[fast]"`."""
+    return import_module("._fast", __package__) if find_spec("numba") else None
 
 
 def neighbour_graph(x: Tensor, m: int, laplacian: float) -> NeighbourGraph:
@@ -62,6 +72,10 @@ def run(assignments: Iterable[Tensor], batch: Batch, tol: float = SETTLED) -> tu
         before, z = z, z_next
         iterations += 1
     assert z is not None
-    start = batch.log_zero_shot.exp() if before is None else before
-    change = float((z - start).abs_().max())
-    return z, {"iterations": iterations, "converged": change <= tol, "change": change}
+    return z, outcome(z, batch.log_zero_shot.exp() if before is None else before, iterations, tol)
+
+
+def outcome(z: Tensor, before: Tensor, iterations: int, tol: float) -> dict[str, Any]:
+    """What to say of a solve that ended at z (n×k) after this many fits, and at `before` an iteration earlier."""
+    change = float((z - before).abs_().max())
+    return {"iterations": iterations, "converged": change <= tol, "change": change}

@@ -41,6 +41,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -50,7 +51,17 @@ from ..arrays import is_unit, unit
 from ..features import TextHead
 from ..progress import track
 from . import Batch, State, Step, Traits
-from ._em import SETTLED, active_classes, hard_counts, neighbour_graph, run, shared_variance, z_step
+from ._em import (
+    SETTLED,
+    active_classes,
+    compiled_solver,
+    hard_counts,
+    neighbour_graph,
+    outcome,
+    run,
+    shared_variance,
+    z_step,
+)
 from ._gaussian import Features, anchor_divergence, floored
 from ._graph import GramGraph, NeighbourGraph
 from ._settings import Configured, setting
@@ -88,6 +99,7 @@ class StatA(Configured):
     tol: float = setting(0.0, "stop early when no entry of z moves more than this in an iteration; 0 is off", low=0)
     objective: bool = setting(False, "put the objective after every step into info (costs time)")
     released_variance: bool = setting(False, "Σ' as the authors' program has it for n > 2500: divided once per chunk")
+    compiled: bool = setting(True, "use the compiled solver where it can be: float32, CPU, the extra `fast` installed")
 
     @classmethod
     def literal(cls, **settings: Any) -> StatA:
@@ -103,6 +115,10 @@ class StatA(Configured):
 
     def step(self, state: State | None, batch: Batch) -> Step:
         """Solve one batch."""
+        fast = compiled_solver() if self._can_be_compiled(batch) else None
+        if fast is not None:
+            z, info = self._compiled(fast, batch)
+            return Step(None, z, info)
         objective: list[float] = []
 
         def assignments() -> Iterator[Tensor]:
@@ -112,6 +128,29 @@ class StatA(Configured):
 
         z, info = run(assignments(), batch, self.tol or SETTLED)
         return Step(None, z, {**info, "objective": objective} if self.objective else info)
+
+    def _can_be_compiled(self, batch: Batch) -> bool:
+        common = self.graph == "neighbours" and self.tol == 0 and not (self.objective or self.released_variance)
+        x = batch.features
+        return self.compiled and common and x.dtype == torch.float32 and x.device.type == "cpu"
+
+    @torch.no_grad()
+    def _compiled(self, fast: ModuleType, batch: Batch) -> tuple[Tensor, dict[str, Any]]:
+        """`iterate` to its end, by _fast.py."""
+        z, before = fast.solve(
+            batch.features,
+            batch.head.features,
+            batch.log_zero_shot,
+            alpha=self.alpha,
+            soft=self.beta == "soft",
+            temperature=self.temperature,
+            neighbours=self.neighbours,
+            laplacian=self.laplacian,
+            unit_means=self.unit_means,
+            iterations=self.iterations,
+            z_steps=self.z_steps,
+        )
+        return z, outcome(z, before, self.iterations, SETTLED)
 
     @torch.no_grad()
     def iterate(self, batch: Batch) -> Iterator[Iterate]:
