@@ -86,7 +86,7 @@ def test_in_blocks_and_on_two_threads(monkeypatch: pytest.MonkeyPatch, two_threa
 
 
 def test_a_best_class_that_moves_far_away_is_no_longer_the_ceiling() -> None:
-    """w is taken relative to the anchors' maximum, which underflows where that class has left and others are far below."""
+    """w is taken relative to the anchors' maximum, useless where that class has left and others are far below."""
     anchored, log_y = np.array([[0, -100, -101]], np.float32), np.zeros((1, 3), np.float32)
     w = np.empty_like(anchored)
     _fast._weigh(0, 1, anchored, anchored.max(axis=1), log_y, np.array([0]), np.full((1, 1), -500, np.float32), w)
