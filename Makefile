@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-transformers4 test-openclip lint bench clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.ready: pyproject.toml constraints-cpu.txt
@@ -17,6 +17,28 @@ demo: $(VENV)/.ready  ## the main job on simulated features
 test: $(VENV)/.ready lint  ## style, types and every test
 	$(BIN)/python -m pytest
 
+# The tests of encoders and pixels with the older of the two lines of transformers; `test` runs them with the newest.
+test-transformers4: build/venv-transformers4/.ready
+	build/venv-transformers4/bin/python -m pytest tests/test_encoders.py tests/test_images.py
+
+build/venv-transformers4/.ready: pyproject.toml constraints-cpu.txt
+	$(PYTHON) -m venv build/venv-transformers4
+	build/venv-transformers4/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-cpu.txt \
+		-e . 'transformers>=4.57,<4.58' pytest hypothesis
+	touch $@
+
+# open_clip asks for torchvision, whose wheels want a torch with CUDA: it is installed without its dependencies, then
+# given those that matter here. Its imports of torchvision are met by tests/torchvision_stub.py, unless one is there.
+test-openclip: build/venv-openclip/.ready
+	build/venv-openclip/bin/python -m pytest tests/test_openclip.py
+
+build/venv-openclip/.ready: pyproject.toml constraints-cpu.txt
+	$(PYTHON) -m venv build/venv-openclip
+	build/venv-openclip/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-cpu.txt \
+		-e . ftfy regex tqdm huggingface_hub pytest hypothesis
+	build/venv-openclip/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'open_clip_torch>=3.0'
+	touch $@
+
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -24,6 +46,7 @@ lint: $(VENV)/.ready
 
 bench: $(VENV)/.ready  ## speed and memory, as ratios in one run
 	$(BIN)/python benchmarks/stata.py
+	$(BIN)/python benchmarks/extraction.py
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis

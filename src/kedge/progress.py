@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
@@ -36,15 +36,44 @@ def _bar(display: Progress, items: Sequence[T], what: str) -> Iterator[T]:
 
 
 @contextlib.contextmanager
+def counting(total: int, what: str, unit: str, done: int = 0) -> Iterator[Callable[[int], None]]:
+    """A function that moves a bar named `what` on by so many; the bar shows `unit`s per second."""
+    display = _display.get()
+    if display is None:
+        yield lambda count: None
+        return
+    task = display.add_task(what, total=total, completed=done, unit=unit)
+    try:
+        yield lambda count: display.advance(task, count)
+    finally:
+        display.remove_task(task)
+
+
+@contextlib.contextmanager
 def on_stderr() -> Iterator[None]:
     """Show bars on standard error while inside, if it is a terminal; they vanish when done."""
     if not sys.stderr.isatty():
         yield
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    class Rate(ProgressColumn):
+        """How many per second, for bars that count something."""
+
+        def render(self, task: Task) -> str:
+            unit = task.fields.get("unit")
+            return f"{task.speed:,.1f} {unit}/s" if unit and task.speed else ""
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as display:
         token = _display.set(display)
         try:

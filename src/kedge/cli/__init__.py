@@ -12,7 +12,7 @@ from importlib import import_module
 
 from ._app import app
 
-for _commands in ("adapt", "features", "bench", "results", "plan", "ls"):  # each registers its own
+for _commands in ("adapt", "extract", "features", "bench", "results", "plan", "ls", "demo"):  # each registers its own
     import_module(f".{_commands}", __name__)
 
 

@@ -146,4 +146,4 @@ def _gradients(
         loss = entropy(Batch(encode(leaves), head).log_zero_shot).mean()
         # A norm that the images do not pass through (a text tower's) has no gradient, and stays.
         found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
-    return float(loss), dict(zip(leaves, found, strict=True))
+    return float(loss.detach()), dict(zip(leaves, found, strict=True))

@@ -1,0 +1,143 @@
+"""CLIP, SigLIP and kin by transformers, 4.57 or 5: from a folder, or from the hub through its cache.
+
+A folder holds config.json, the weights as safetensors, the tokenizer, and preprocessor_config.json, which is read here:
+the pixels are made by `kedge.images`, not by the library's image processors. Pickled weights are never loaded.
+
+SigLIP has a bias beside its scale, takes images without a crop, and reads text as it was trained to: in lower case,
+padded to its full length, without a mask.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import FileError, MissingExtra, SettingError
+from ..images import INTERPOLATIONS, Preprocessing
+from . import Encoder, Visual, imported, made, one_line, weights_hash
+from ._hub import PREPROCESSORS, lacking, model_folder, read_json, silent, weight_files
+
+CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+
+
+def load(name: str, where: str, device: torch.device) -> Encoder:
+    """The encoder of a folder or of a repository on the hub."""
+    transformers = imported("transformers", "hf")
+    folder = model_folder(where)
+    if fault := lacking(folder):
+        raise FileError(f"{folder} is not a model of transformers: {fault}")
+    preprocessing = read_preprocessing(folder)
+    try:
+        with silent():
+            model, report = transformers.AutoModel.from_pretrained(
+                folder, local_files_only=True, use_safetensors=True, output_loading_info=True, dtype=torch.float32
+            )
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except ImportError as error:
+        raise MissingExtra(f"the tokenizer of {where} needs another package: {one_line(error)}") from error
+    except Exception as error:  # a damaged file is whatever the library's readers raise on it
+        raise FileError(f"transformers can not load {folder}: {one_line(error)} Download it again.") from error
+    kind = model.config.model_type
+    if kind == "siglip2" or not all(hasattr(model, part) for part in ("get_image_features", "logit_scale")):
+        raise SettingError(
+            f"{where} is a model of type {kind!r}, not one kedge can use. Choose a CLIP or SigLIP model of fixed size."
+        )
+    if report["missing_keys"]:  # the library would fill them with random numbers
+        raise FileError(f"the weights in {folder} lack {sorted(report['missing_keys'])[0]}, … Download them again.")
+    about = {
+        "weights_sha256": weights_hash(weight_files(folder)),
+        "library": f"transformers {transformers.__version__}",
+        "model_type": kind,
+    }
+    if name != "tiny" and Path(where).expanduser().is_dir():
+        about["encoder"] = f"hf:{folder.resolve()}"  # can be found again from any folder
+    try:
+        return made(
+            name, model, Visual(_without_text(model), _see), Texts(model, tokenizer), preprocessing, device, about
+        )
+    except (ValueError, RuntimeError) as error:
+        raise FileError(f"{folder} does not fit together: {one_line(error)} Download it again.") from error
+
+
+def _features(output: Any) -> Tensor:
+    """The projected features in what `get_…_features` returns: a tensor in transformers 4, an object in 5."""
+    features: Tensor = output if isinstance(output, Tensor) else output.pooler_output
+    return features
+
+
+def _see(tower: nn.Module, pixels: Tensor) -> Tensor:
+    return _features(tower.get_image_features(pixel_values=pixels))  # type: ignore[operator]
+
+
+def _without_text(model: nn.Module) -> nn.Module:
+    """The same model, weights shared, without the text tower: so that no method adapts what images never pass."""
+    visual = copy.copy(model)
+    visual._modules = {name: part for name, part in model._modules.items() if not name.startswith("text_")}
+    return visual
+
+
+class Texts:
+    """Prompts → features (m×d, not normalised), cut to as many tokens as the model has positions for."""
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self.model, self.tokenizer = model, tokenizer
+        self.siglip = model.config.model_type.startswith("siglip")
+        self.length = model.config.text_config.max_position_embeddings
+
+    def __call__(self, prompts: Sequence[str]) -> Tensor:
+        """Encode a few prompts."""
+        tokens = self.tokenizer(
+            [prompt.lower() for prompt in prompts] if self.siglip else list(prompts),
+            padding="max_length" if self.siglip else True,
+            truncation=True,
+            max_length=self.length,
+            return_tensors="pt",
+        )
+        names = ["input_ids"] if self.siglip else ["input_ids", "attention_mask"]
+        return _features(self.model.get_text_features(**{name: tokens[name].to(self.model.device) for name in names}))
+
+
+def read_preprocessing(folder: Path) -> Preprocessing:
+    """What a folder's preprocessor_config.json says (or, in newer folders, processor_config.json)."""
+    path = next(folder / name for name in PREPROCESSORS if (folder / name).is_file())
+    found = read_json(path)
+    found = found.get("image_processor", found)
+    siglip = "siglip" in str(found.get("image_processor_type", found.get("processor_class", ""))).lower()
+    size = found.get("size", {"height": 224, "width": 224} if siglip else {"shortest_edge": 224})
+    crop = found.get("crop_size", 224) if found.get("do_center_crop", not siglip) else None
+    try:
+        return Preprocessing(
+            resize=_size(size, square=crop is None) if found.get("do_resize", True) else None,
+            crop=None if crop is None else _pair(crop),
+            interpolation={mode.value: name for name, mode in INTERPOLATIONS.items()}[found.get("resample", 3)],
+            rescale=found.get("rescale_factor", 1 / 255) if found.get("do_rescale", True) else 1.0,
+            **_normalisation(found, siglip),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileError(
+            f"{path} asks for a preprocessing that kedge does not know ({type(error).__name__}: {one_line(error)}). "
+            "Choose a model of fixed image size."
+        ) from error
+
+
+def _normalisation(found: dict[str, Any], siglip: bool) -> dict[str, Any]:
+    if not found.get("do_normalize", True):
+        return {}
+    mean, std = ((0.5,) * 3, (0.5,) * 3) if siglip else (CLIP_MEAN, CLIP_STD)
+    return {"mean": tuple(found.get("image_mean", mean)), "std": tuple(found.get("image_std", std))}
+
+
+def _size(size: Any, square: bool) -> int | tuple[int, int]:
+    """224, {"shortest_edge": 224} or {"height": 224, "width": 224}; a plain number is an edge, or a square."""
+    if isinstance(size, int):
+        return (size, size) if square else size
+    return int(size["shortest_edge"]) if "shortest_edge" in size else _pair(size)
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else (int(size["height"]), int(size["width"]))
