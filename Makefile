@@ -11,7 +11,7 @@ $(VENV)/.ready: pyproject.toml constraints-cpu.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints-cpu.txt -e '.[dev]'
 	touch $@
 
-demo: $(VENV)/.ready  ## the main job on simulated features
+demo: $(VENV)/.ready  ## the main job on the bundled model and images
 	$(BIN)/kedge demo --out build/demo
 
 test: $(VENV)/.ready lint  ## style, types and every test

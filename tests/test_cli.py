@@ -7,7 +7,6 @@ import csv
 import io
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -357,31 +356,29 @@ def test_ls_one_method_shows_its_settings() -> None:
     assert "no settings" in run("ls", "methods", "zero-shot").out
 
 
-@dataclass(frozen=True)
-class DemoRow:
-    scenario: str
-    zero_shot: float
-
-
 def test_demo_shows_what_the_demo_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Path] = []
+    asked: list[Any] = []
+    record = kedge.Record("stata", {}, "birds", "tiny", "very-low", 0, 1, accuracy=0.625, gain=0.1)
 
-    def stand_in(out: Path) -> list[DemoRow]:
-        asked.append(out)
-        return [DemoRow("all classes present", 61.25)]
+    def stand_in(out: Path, *, quick: bool, jobs: int) -> Any:
+        asked.append((out, quick, jobs))
+        return SimpleNamespace(
+            records=[record], failed=failed, files={"report": out / "report.html"}, table=lambda: "the table\n"
+        )
 
     monkeypatch.setitem(sys.modules, "kedge.demo", SimpleNamespace(demo=stand_in))
-    shown, data = run("demo", "--out", tmp_path), run("demo", "--out", tmp_path, "--json")
-    assert asked == [tmp_path, tmp_path]
-    assert (shown.code, data.code) == (0, 0)
-    assert "SIMULATED" in shown.out
-    assert re.search("all classes present +61.2", shown.out)
-    assert str(tmp_path / "demo.csv") in shown.err
-    assert json.loads(data.out) == {
-        "data": "simulated",
-        "rows": [{"scenario": "all classes present", "zero_shot": 61.25}],
-        "files": [str(tmp_path / name) for name in ("report.html", "demo.csv", "demo.png")],
-    }
+    failed: tuple[kedge.Record, ...] = ()
+    shown, data = run("demo", "--out", tmp_path), run("demo", "--out", tmp_path, "--quick", "--jobs", 1, "--json")
+    assert asked == [(tmp_path, False, min(2, os.cpu_count() or 1)), (tmp_path, True, 1)]
+    assert (shown.code, shown.out) == (0, "the table\n")
+    assert f"report → {tmp_path / 'report.html'}" in shown.err
+    report = json.loads(data.out)
+    assert report["records"][0]["accuracy"] == 0.625
+    assert report["files"] == {"report": str(tmp_path / "report.html")}
+    failed = (kedge.Record("tent", {}, "birds", "tiny", "all", 0, 1, error="ValueError: no"),)
+    ran = run("demo", "--out", tmp_path)
+    assert ran.code == 1
+    assert "failed: tent, all: ValueError: no" in ran.err
 
 
 @pytest.mark.parametrize("start", [["-c", "from kedge.cli import main; main()"], ["-m", "kedge"]])

@@ -1,21 +1,41 @@
-"""The demo runs, writes what it returns, and says that its features are simulated."""
+"""The demo, on a few of the bundled images: every method in real scenarios, and pictures of what was corrected."""
 
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from kedge import adapt
+from kedge import FeatureSet, Predictions, Result, adapt, encoders
 from kedge import demo as module
-from kedge.demo import DemoRow, demo
-from kedge.errors import FileError
+from kedge.contact_sheet import BAD, GOOD, contact_sheet
+from kedge.demo import Demo, demo
+from kedge.errors import FileError, InputError, MissingExtra
+from kedge.methods import methods
 from kedge.results import load_records
-from kedge.simulate import simulate
+from test_cli import run
+
+pytest.importorskip("transformers", reason='the bundled model is loaded by transformers: pip install "kedge[hf]"')
+EACH = 12  # images of each class
+FEW = ((("very-low", "all"), 2), (("stream-high",), 1))
+
+
+def some(place: Path) -> Path:
+    """The first images of each class."""
+    unpacked(place)
+    for file in place.rglob("*.png"):
+        if sorted(file.parent.iterdir()).index(file) >= EACH:
+            file.unlink()
+    return place
+
+
+unpacked = module._unpacked
 
 
 @pytest.fixture(scope="module")
@@ -24,95 +44,149 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rows(folder: Path) -> list[DemoRow]:
-    return demo(folder)
+def made(folder: Path) -> Demo:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "_unpacked", some)
+        patched.setattr(module, "QUICK", FEW)
+        return demo(folder, quick=True)
 
 
-def test_numbers_agree_with_each_other(rows: list[DemoRow]) -> None:
-    assert [(row.scenario, row.images, row.classes, row.batches) for row in rows] == [
-        ("very-low", 64, "1-4", 20),
-        ("medium", 64, "5-25", 20),
-        ("high", 1000, "25-50", 5),
-        ("all", 10_000, "100", 1),
-    ]
-    for row in rows:
-        assert row.gain == pytest.approx(row.stata - row.zero_shot, abs=1e-9)
-        assert row.gain > 0
-        assert 40 < row.zero_shot < 90
-        worse = row.made_worse * row.batches / 100
-        assert worse == pytest.approx(round(worse), abs=0.05)
+def test_every_method_in_every_scenario(made: Demo) -> None:
+    assert made.failed == ()
+    cells = [(record.method, record.scenario) for record in made.records]
+    assert sorted(cells) == sorted((m, s) for m in methods() for s in ("very-low", "all", "stream-high"))
+    assert not any(record.simulated for record in made.records)
+    assert {record.images for record in made.records if record.scenario != "very-low"} == {10 * EACH}
+    (tent, *_) = (record for record in made.records if record.method == "tent")
+    assert tent.label == "tent steps=1"  # what is not the default is said
 
 
-def test_numbers_are_those_of_adapt(rows: list[DemoRow]) -> None:
-    features = simulate(10_000, 100, accuracy=0.65)
+def test_the_numbers_are_those_of_adapt(made: Demo, folder: Path) -> None:
+    features = FeatureSet.load(folder / "features-quick.safetensors")
+    assert features.hash == made.features.hash
+    assert features.provenance["encoder"] == "tiny"
     result = adapt(features, method="stata")
-    for found, labels in (
-        (rows[-1].stata, result.labels),
-        (rows[-1].zero_shot, result.zero_shot.argmax(dim=1)),
-    ):
-        assert found == round(100 * float((labels == features.labels).double().mean()), 1)
+    accuracy = float((result.labels == features.labels).double().mean())
+    (record,) = (r for r in made.records if (r.method, r.scenario) == ("stata", "all"))
+    assert record.accuracy == pytest.approx(accuracy)
+    assert made.stata.summary()["accuracy"] == pytest.approx(accuracy)
+    assert f"{100 * accuracy:.1f}" in next(line for line in made.table().splitlines() if line.startswith("stata"))
 
 
-def test_report_and_records_are_of_the_same_numbers(rows: list[DemoRow], folder: Path) -> None:
-    records = load_records([folder / "records"])
-    assert {record.method for record in records} == {"zero-shot", "stata"}
-    assert all(record.simulated for record in records)
-    accuracy = {record.scenario: record.accuracy for record in records if record.method == "stata"}
+def test_files(made: Demo, folder: Path) -> None:
+    names = [path.name for path in made.files.values()]
+    assert names == ["report.html", "table.csv", "contact-sheet.png", "features-quick.safetensors"]
+    assert sorted(path.name for path in folder.iterdir()) == sorted([*names, "images", "records", "report_figures"])
+    with (folder / "table.csv").open(encoding="utf-8") as file:
+        rows = {row["label"]: row for row in csv.DictReader(file)}
+    (record,) = (r for r in made.records if (r.method, r.scenario) == ("moon", "stream-high"))
+    assert float(rows["moon"]["stream-high"]) == pytest.approx(100 * (record.accuracy or 0), abs=1e-5)
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert "simulated" in page
-    for row in rows:
-        assert row.stata == round(100 * accuracy[row.scenario], 1)
-        assert f"{row.stata:.1f}" in page
+    assert len(re.findall('<img alt="Images whose label was corrected or broken', page)) == 1
+    assert "simulated" not in page.partition("<body>")[2]
 
 
-def test_table_says_simulated_on_every_line(rows: list[DemoRow], folder: Path) -> None:
-    with (folder / "demo.csv").open(newline="", encoding="utf-8") as file:
-        table = list(csv.DictReader(file))
-    assert [line["data"] for line in table] == ["simulated"] * len(rows)
-    for line, row in zip(table, rows, strict=True):
-        assert (line["scenario"], line["classes"]) == (row.scenario, row.classes)
-        for name in ("images", "batches", "zero_shot", "stata", "gain", "made_worse"):
-            assert float(line[name]) == getattr(row, name)
+@pytest.mark.usefixtures("made")
+def test_again_runs_nothing_twice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = {path: path.stat().st_mtime_ns for path in (folder / "records").iterdir()}
+    (folder / "images" / "bag").glob("*.png").__next__().unlink()  # comes back
+    monkeypatch.setattr(module, "_unpacked", some)
+    monkeypatch.setattr(module, "QUICK", FEW)
+    again = demo(folder, quick=True)
+    assert {path: path.stat().st_mtime_ns for path in (folder / "records").iterdir()} == stamps
+    assert len(again.records) == len(load_records([folder / "records"])) == len(stamps)
 
 
-@pytest.mark.usefixtures("rows")
-def test_picture_has_both_bars_and_nothing_cut_off(folder: Path) -> None:
-    with Image.open(folder / "demo.png") as image:
-        pixels = np.asarray(image.convert("RGB"))
-    assert pixels.shape == (800, 1440, 3)
-    for colour in (module.ZERO_SHOT_COLOUR, module.STATA_COLOUR):
-        exact = tuple(bytes.fromhex(colour[1:]))
-        assert (pixels == exact).all(axis=2).mean() > 0.05
-    edge = np.concatenate(
-        [
-            pixels[:8].reshape(-1, 3),
-            pixels[-8:].reshape(-1, 3),
-            pixels[:, :8].reshape(-1, 3),
-            pixels[:, -8:].reshape(-1, 3),
-        ]
-    )
-    assert (edge == 255).all()
-    made = ["demo.csv", "demo.png", "records", "report.html", "report_figures"]
-    assert sorted(path.name for path in folder.iterdir()) == made  # and no temporary file
+def test_what_is_bundled_is_unpacked_whole(tmp_path: Path) -> None:
+    unpacked(tmp_path / "images")
+    assert len(list((tmp_path / "images").glob("*/*.png"))) >= 2000
+    (damaged, other, *_) = sorted((tmp_path / "images").glob("*/*.png"))
+    content, stamp = damaged.read_bytes(), other.stat().st_mtime_ns
+    damaged.write_bytes(content[:50])
+    unpacked(tmp_path / "images")
+    assert damaged.read_bytes() == content
+    assert other.stat().st_mtime_ns == stamp
 
 
-def test_picture_says_simulated(rows: list[DemoRow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from matplotlib.figure import Figure
-
-    written: list[str] = []
-    monkeypatch.delitem(sys.modules, "matplotlib.pyplot", raising=False)
-    text = Figure.text
-    monkeypatch.setattr(Figure, "text", lambda self, x, y, s, **rest: written.append(s) or text(self, x, y, s, **rest))
-    module._draw(rows, tmp_path / "again.png")
-    assert any("simulated features" in line for line in written)
-    assert "matplotlib.pyplot" not in sys.modules
+def test_threads_are_left_alone(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(FileError, match="can not make the folder"):
+            demo(tmp_path / "file" / "inside")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_refuses_a_place_it_can_not_write_before_working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "simulate", lambda *_, **__: pytest.fail("worked before it looked"))
-    (tmp_path / "file").write_text("")
-    with pytest.raises(FileError, match="can not make the folder"):
-        demo(tmp_path / "file" / "inside")
-    (tmp_path / "demo.png").mkdir()
+    monkeypatch.setattr(module, "_unpacked", lambda place: pytest.fail("worked before it looked"))
+    (tmp_path / "contact-sheet.png").mkdir()
     with pytest.raises(FileError, match="is a folder"):
         demo(tmp_path)
+
+
+def test_without_transformers_it_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    ran = run("demo", "--out", tmp_path / "out")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert 'pip install "kedge[hf]"' in ran.err
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(MissingExtra):
+        encoders.load("tiny")
+
+
+class TestContactSheet:
+    @pytest.fixture
+    def written(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+        from matplotlib.figure import Figure
+
+        seen: list[tuple[str, str]] = []
+        text = Figure.text
+        monkeypatch.delitem(sys.modules, "matplotlib.pyplot", raising=False)
+        monkeypatch.setattr(
+            Figure, "text", lambda self, x, y, s, **look: seen.append((s, look["color"])) or text(self, x, y, s, **look)
+        )
+        return seen
+
+    def test_what_it_says(self, made: Demo, tmp_path: Path, written: list[tuple[str, str]]) -> None:
+        found = made.stata
+        assert found.features.labels is not None
+        truth, before, after = found.features.labels, found.zero_shot_labels, found.labels
+        corrected, broken = (before != truth) & (after == truth), (before == truth) & (after != truth)
+        contact_sheet(found, tmp_path / "sheet.png", "a $title$")
+        lines = [text for text, _ in written]
+        assert lines[0] == "a $title$"
+        assert lines[1].startswith(f"{int((before == after).sum())} of {10 * EACH} labels stayed as they were; ")
+        assert f"{int(corrected.sum())} corrected" in "\n".join(lines)
+        assert f"{int(broken.sum())} broken" in "\n".join(lines)
+        now = [colour for text, colour in written if text.startswith("now ")]
+        assert now == [GOOD] * min(20, int(corrected.sum())) + [BAD] * min(20, int(broken.sum()))
+        first = int(corrected.nonzero()[0])
+        names = found.features.head.class_names
+        at = lines.index(f"now {names[after[first]]}")
+        assert lines[at - 2 : at] == [names[truth[first]], f"was {names[before[first]]}"]
+        assert "matplotlib.pyplot" not in sys.modules
+        with Image.open(tmp_path / "sheet.png") as image:
+            pixels = np.asarray(image.convert("RGB"))
+        assert (pixels[:8] == 255).all()
+        assert (pixels[:, -8:] == 255).all()  # nothing is cut off
+
+    def test_many_are_drawn_at_random_with_a_seed(self, made: Demo, tmp_path: Path) -> None:
+        features = made.features
+        assert features.labels is not None
+        right, wrong = torch.eye(10)[features.labels], torch.eye(10)[(features.labels + 1) % 10]
+        corrected = Predictions(features, Result(right, features.labels, wrong, {}))  # every image
+        sheets = {}
+        for name, seed in (("one", 0), ("same", 0), ("other", 1)):
+            sheets[name] = contact_sheet(corrected, tmp_path / f"{name}.png", "t", seed).read_bytes()
+        assert sheets["one"] == sheets["same"]
+        assert sheets["one"] != sheets["other"]
+
+    def test_it_needs_images_and_labels(self, made: Demo, tmp_path: Path) -> None:
+        from dataclasses import replace
+
+        bare = replace(made.stata, features=replace(made.features, labels=None))
+        with pytest.raises(InputError, match="true labels"):
+            contact_sheet(bare, tmp_path / "sheet.png", "t")

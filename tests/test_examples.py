@@ -15,5 +15,6 @@ EXAMPLES = sorted((Path(__file__).resolve().parents[1] / "examples").glob("*.py"
 def test_example_runs(script: Path, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "simulated" in done.stdout
+    assert done.stdout
+    assert ("simulated" in done.stdout) == ("kedge.simulate" in script.read_text(encoding="utf-8"))
     assert not list(tmp_path.iterdir())

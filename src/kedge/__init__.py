@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from .classification import classify
     from .errors import ContractError, FileError, InputError, KedgeError, MissingExtra, SettingError
     from .features import FeatureSet, TextHead
     from .methods import Batch, Method, Step, methods
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .methods.transclip import TransCLIP
     from .methods.zero_shot import ZeroShot
     from .methods.zlap import ZLaP
+    from .predictions import Predictions
     from .results import Record
     from .stream import Result, Stream, adapt
 
@@ -42,6 +44,7 @@ _HOME = {
     "MissingExtra": "errors",
     "Moon": "methods.moon",
     "OGA": "methods.oga",
+    "Predictions": "predictions",
     "Record": "results",
     "Result": "stream",
     "SettingError": "errors",
@@ -55,13 +58,19 @@ _HOME = {
     "ZLaP": "methods.zlap",
     "ZeroShot": "methods.zero_shot",
     "adapt": "stream",
+    "classify": "classification",
     "methods": "methods",
 }
 _MODULES = (
     "bench",
     "checks",
+    "datasets",
+    "encoders",
     "evaluate",
+    "extract",
+    "images",
     "progress",
+    "prompts",
     "published",
     "report",
     "results",
@@ -85,6 +94,7 @@ __all__ = [
     "Method",
     "MissingExtra",
     "Moon",
+    "Predictions",
     "Record",
     "Result",
     "SettingError",
@@ -98,6 +108,7 @@ __all__ = [
     "ZeroShot",
     "__version__",
     "adapt",
+    "classify",
     "methods",
 ]
 

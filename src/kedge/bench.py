@@ -28,6 +28,7 @@ from .errors import FileError, SettingError
 from .evaluate import evaluate
 from .features import FeatureSet
 from .grid import PRESETS, Grid, whole
+from .image_source import ImageSource
 from .progress import track
 from .results import Record
 from .scenarios import Plan, draw
@@ -60,7 +61,7 @@ def run(grid: Grid, out: str | Path | None = None, jobs: int | None = None) -> O
     """
     grid = replace(grid, out=Path(out or grid.out), jobs=whole("jobs", grid.jobs if jobs is None else jobs, 1))
     runner = Runner()
-    planned = plan_cells(grid, runner.load)
+    planned = plan_cells(grid, runner.load, runner.images)
     if grid.jobs > 1:
         runner = Runner()  # the features are opened again where they are needed, and not kept here
     _prepare(grid.out)
@@ -84,10 +85,11 @@ def run(grid: Grid, out: str | Path | None = None, jobs: int | None = None) -> O
 
 
 class Runner:
-    """Runs cells in this process. Remembers feature files, and the last plan, since neighbouring cells share them."""
+    """Runs cells in this process. Remembers feature files, the last plan and the last images: neighbours share them."""
 
     def __init__(self) -> None:
         self._features: dict[Path, FeatureSet] = {}
+        self._images: tuple[str, ImageSource] | None = None
         self._plan: tuple[object, Plan] | None = None
 
     def __call__(self, cell: Cell) -> Record:
@@ -103,6 +105,12 @@ class Runner:
             self._features[path] = FeatureSet.load(path)
         return self._features[path]
 
+    def images(self, features: FeatureSet) -> ImageSource:
+        """The images of a feature file and their encoder, opened once while its cells are run."""
+        if self._images is None or self._images[0] != features.hash:
+            self._images = features.hash, ImageSource.of(features)
+        return self._images[1]
+
     def _record(self, cell: Cell) -> Record:
         features = self.load(cell.file.path)
         if features.hash != cell.file.hash:
@@ -111,7 +119,8 @@ class Runner:
         if self._plan is None or self._plan[0] != key:
             assert features.labels is not None
             self._plan = key, draw(cell.scenario, features.labels.numpy(), cell.seed, cell.tasks)
-        return replace(evaluate(cell.method, features, self._plan[1]), dataset=cell.file.dataset)
+        images = self.images(features) if cell.method.traits.needs == "encoder" else None
+        return replace(evaluate(cell.method, features, self._plan[1], images=images), dataset=cell.file.dataset)
 
 
 def _results(cells: Sequence[Cell], jobs: int, runner: Runner) -> Generator[tuple[Cell, Record], None, None]:

@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
-from .errors import InputError, SettingError
+from .errors import InputError, KedgeError, SettingError
 from .evaluate import changed_settings, encoder_name
 from .features import FeatureSet
 from .grid import Grid
+from .image_source import ImageSource
 from .methods import Method, unmet_needs
 from .methods._settings import settings_of
 from .results import SCHEMA, Record
@@ -118,20 +119,28 @@ class Planned:
     left_out: tuple[str, ...]
 
 
-def plan_cells(grid: Grid, load: Callable[[Path], FeatureSet] = FeatureSet.load) -> Planned:
+def plan_cells(
+    grid: Grid,
+    load: Callable[[Path], FeatureSet] = FeatureSet.load,
+    images: Callable[[FeatureSet], ImageSource] = ImageSource.of,
+) -> Planned:
     """Open and check every feature file, and lay out the cells; refuses what can not be run.
 
     Cells of one feature file, and of one plan, follow each other. Where nothing is random there is one seed, 0.
+    Images and their encoder are opened only if one of the methods needs them.
     """
     cells: dict[str, Cell] = {}
     left_out = dict.fromkeys(grid.left_out)
     for path in grid.features:
-        file = FeatureFile.of(path, load(path))
+        features = load(path)
+        file = FeatureFile.of(path, features)
+        adapts_encoder = any(method.traits.needs == "encoder" for method in grid.methods)
+        no_images = _why_not(images, features) if adapts_encoder else ""
         for scenario in grid.scenarios:
             tasks = task_count(scenario, grid.tasks)
             for seed in (0,) if isinstance(scenario, Whole) else grid.seeds:
                 for method in grid.methods:
-                    unfit = _unfit(method, file, scenario if grid.fitting else None)
+                    unfit = _unfit(method, file, no_images, scenario if grid.fitting else None)
                     if not unfit:
                         cell = Cell(method, file, scenario, seed, tasks)
                         cells[cell.name] = cell
@@ -144,9 +153,20 @@ def plan_cells(grid: Grid, load: Callable[[Path], FeatureSet] = FeatureSet.load)
     return Planned(tuple(cells.values()), tuple(left_out))
 
 
-def _unfit(method: Method, file: FeatureFile, scenario: Scenario | None) -> str:
+def _why_not(images: Callable[[FeatureSet], ImageSource], features: FeatureSet) -> str:
+    """Why the images or the encoder of the features can not be had; "" if they can."""
+    try:
+        images(features)
+    except KedgeError as error:
+        return str(error)
+    return ""
+
+
+def _unfit(method: Method, file: FeatureFile, no_images: str, scenario: Scenario | None) -> str:
     """Why the method can not run on the file, or the scenario would not be on it what it says; "" if all is well."""
-    if missing := unmet_needs(method, views=file.views):
+    if method.traits.needs == "encoder" and no_images:
+        return f"method {method.name!r} needs the images and their encoder, and {no_images}"
+    if missing := unmet_needs(method, views=file.views, encoder=True):
         return missing
     if isinstance(scenario, Batches) and scenario.k_min == scenario.k_max and scenario.k_min > file.present:
         return f"scenario {describe(scenario)!r} needs {scenario.k_min} classes, and {file.present} have images."

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ._version import __version__
 from .errors import ContractError, InputError
 from .features import FeatureSet
+from .image_source import ImageSource
 from .methods import Method, build, check_needs
 from .metrics import PerClass, Reliability, paired_bootstrap
 from .progress import hidden, track
@@ -33,13 +34,18 @@ def evaluate(
     scenario: str | Scenario | Plan,
     seed: int = 0,
     tasks: int | None = None,
+    images: ImageSource | None = None,
     **settings: Any,
 ) -> Record:
-    """Run the plan of a scenario (or a plan made before) and score it; zero-shot is scored on the same images."""
+    """Run the plan of a scenario (or a plan made before) and score it; zero-shot is scored on the same images.
+
+    images: for methods that adapt the encoder, if it is open already; else it is opened where the features say.
+    """
     chosen = build(method, settings)
-    check_needs(chosen, views=features.views is not None)
     if features.labels is None:
         raise InputError("a score needs labels, and these features have none. Add `labels` to the feature file.")
+    source = (images or ImageSource.of(features)) if chosen.traits.needs == "encoder" else None
+    check_needs(chosen, views=features.views is not None, encoder=source is not None)
     labels = features.labels.numpy()
     if isinstance(scenario, Plan):
         plan = scenario
@@ -53,9 +59,10 @@ def evaluate(
         stream = Stream(chosen, features.head)
         for indices in episode:
             batch = features.take(indices)
+            pixels, encoder = (source.pixels(indices), source.encoder.visual) if source else (None, None)
             with nullcontext() if only_one else hidden():  # bars would be timed too
                 start = time.perf_counter()
-                result = stream.step(batch.image_features, batch.views)
+                result = stream.step(batch.image_features, batch.views, images=pixels, encoder=encoder)
                 seconds = time.perf_counter() - start
             if not result.probs.isfinite().all():  # argmax would make a label of it
                 raise ContractError(f"{chosen.name} gave probabilities that are not finite, in task {number}.")

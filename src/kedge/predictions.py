@@ -1,4 +1,4 @@
-"""The labels of a feature file as rows: what `kedge adapt` writes.
+"""The labels of images, one by one, as rows and in sum: what `kedge.classify` returns and `kedge adapt` writes.
 
 | column                | what                                                                         |
 |-----------------------|------------------------------------------------------------------------------|
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -54,10 +54,10 @@ def check_output(path: str | Path) -> Path:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """The result of a feature file, row by row and in sum."""
+    """A result with the images and classes it is of, row by row and in sum."""
 
     features: FeatureSet
-    result: Result
+    result: Result  # probabilities and class numbers
 
     def __post_init__(self) -> None:
         n, k = self.result.probs.shape
@@ -77,13 +77,29 @@ class Predictions:
         """Class numbers by the encoder alone, n."""
         return _tensor(self.result.zero_shot).argmax(dim=1)
 
+    @property
+    def paths(self) -> tuple[str, ...] | None:
+        """Of the images, n, relative to the folder they were in; None if they have none."""
+        return self.features.paths
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the classes after adaptation, n."""
+        names = self.features.head.class_names
+        return [names[j] for j in self.labels.tolist()]
+
+    @property
+    def skipped(self) -> Mapping[str, str]:
+        """Images that could not be read, by path, and why; they have no label."""
+        return {entry["path"]: entry["reason"] for entry in self.features.provenance.get("skipped", ())}
+
     @cached_property
     def columns(self) -> dict[str, Any]:
         """Every column by name: a list or a numpy array of n entries."""
         names = self.features.head.class_names
         return {
             "image": list(self.features.paths or range(len(self.features))),
-            "label": [names[j] for j in self.labels.tolist()],
+            "label": self.names,
             "probability": _of_class(self.result.probs, self.labels).numpy(),
             "zero_shot_label": [names[j] for j in self.zero_shot_labels.tolist()],
             "zero_shot_probability": _of_class(self.result.zero_shot, self.zero_shot_labels).numpy(),

@@ -59,10 +59,11 @@ Version = Annotated[bool, typer.Option("--version", callback=_version, is_eager=
 
 @app.callback()
 def _root(version: Version = False) -> None:
-    """Better zero-shot labels from a vision-language model's features: no labels, no training.
+    """Better zero-shot labels from a vision-language model: no labels, no training.
 
     \b
-    kedge demo                          see it work, on simulated features
-    kedge adapt birds.safetensors       label the images of a feature file
-    kedge bench birds.safetensors --scenario low    compare methods, on labelled features
+    kedge demo                                        see it work, on a model and images that come with it
+    kedge adapt photos --classes "cat, dog"           label a folder of images
+    kedge extract photos --classes "cat, dog"         encode them once, as a feature file
+    kedge bench birds.safetensors --scenario low      compare methods, on labelled features
     """

@@ -1,4 +1,4 @@
-"""`kedge adapt` and `kedge demo`."""
+"""`kedge adapt`: label the images of a feature file, or images."""
 
 from __future__ import annotations
 
@@ -6,68 +6,128 @@ import contextlib
 import dataclasses
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from .._version import __version__
-from ._app import FeatureFile, Json, Normalize, Quiet, app
-from ._show import percent, print_json, print_table, tell
+from ..errors import SettingError
+from ._app import Json, Normalize, Quiet, app
+from ._show import percent, print_json, tell
+
+TOLD = 10  # unreadable images named on stderr
 
 
 @app.command()
 def adapt(
-    features: FeatureFile,
+    source: Annotated[
+        list[str], typer.Argument(metavar="FEATURES|IMAGES...", help="A feature file; or a folder or files of images.")
+    ],
     method: Annotated[str, typer.Option(metavar="NAME", help="See `kedge ls methods`.")] = "stata",
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; may be repeated."),
     ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES|FILE", help='Of images: "cat, dog", or a file. By default their sub-folders.'),
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Of images: tiny, hf:NAME, openclip:NAME, or a folder. CLIP by default."),
+    ] = None,
+    templates: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Of images: prompts, one per line, with {} for the class.")
+    ] = None,
+    views: Annotated[
+        int | None, typer.Option(metavar="N", help="Of images, each, for a method that looks at views; 64.")
+    ] = None,
+    keep_features: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Of images: keep their features, as .safetensors.")
+    ] = None,
     out: Annotated[str, typer.Option(metavar="FILE", help=".csv, .json or .parquet; - is CSV on stdout.")] = "-",
+    sort_into: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Copy the images into folders by label, in this new folder.")
+    ] = None,
     normalize: Normalize = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Label the images of a feature file, all of them together.
+    """Label images, all of them together.
 
     One row per image: image, label, probability, zero_shot_label, zero_shot_probability, changed. A summary
     goes to stderr. With --json it is on stdout too, with the rows in it unless they went to a file.
+    Images that can not be read are named on stderr and left out.
 
     \b
     Example: kedge adapt birds.safetensors --set alpha=2 --out labels.csv
+    Example: kedge adapt photos --classes "cat, dog, bird" --sort-into sorted --out labels.csv
     """
     from .. import progress
+    from ..classification import classify, image_set, label
+    from ..extract import check_feature_file
     from ..features import FeatureSet
     from ..methods import build, find
     from ..methods._settings import parse
-    from ..predictions import Predictions, check_output
-    from ..stream import adapt
+    from ..predictions import check_output
+    from ..prompts import read_templates
+    from ..sorting import check_target
+    from ..sorting import sort_into as sort
 
     file = None if out == "-" else check_output(out)
     cls = find(method)
     chosen = build(method, parse(cls, set_ or [], method))
-    loaded = FeatureSet.load(features, normalize=normalize)
+    only_images = {
+        "classes": classes,
+        "encoder": encoder,
+        "templates": templates and read_templates(templates),
+        "views": views,
+        "keep_features": keep_features and check_feature_file(keep_features),
+    }
+    given: dict[str, Any] = {name: value for name, value in only_images.items() if value is not None}
     with contextlib.nullcontext() if quiet else progress.on_stderr():
-        start = time.perf_counter()
-        result = adapt(loaded, method=chosen)
+        if _is_features(source):
+            if given:
+                flag = "--" + next(iter(given)).replace("_", "-")
+                raise SettingError(f"{flag} is for images; {source[0]} is a feature file, which has it. Leave it out.")
+            features = FeatureSet.load(source[0], normalize=normalize)
+            if sort_into:
+                check_target(sort_into, features.provenance.get("root"))
+            start = time.perf_counter()
+            predictions = label(features, chosen)
+        else:
+            images = image_set(source[0] if len(source) == 1 else source, given.pop("classes", None))
+            if sort_into:
+                check_target(sort_into, images.root)
+            if images.note and not quiet:
+                tell(images.note)
+            start = time.perf_counter()
+            predictions = classify(images, method=chosen, workers=None, **given)
         seconds = time.perf_counter() - start
-    predictions = Predictions(loaded, result)
-    summary = {**predictions.summary(), "seconds": seconds}
-    if file:
-        predictions.write(file)
+        summary = {**predictions.summary(), "seconds": seconds}
+        if file:
+            predictions.write(file)
+        if sort_into:
+            sort(predictions, sort_into)
     if as_json:
         settings = {f.name: getattr(chosen, f.name) for f in dataclasses.fields(cls)}
-        origin = {"features": str(features), "sha256": loaded.hash, "kedge": __version__}
+        origin = {"source": source, "sha256": predictions.features.hash, "kedge": __version__}
         rows = {} if file else {"rows": list(predictions.rows())}
-        print_json({**summary, "settings": settings, **origin, **rows})
+        print_json({**summary, "skipped": predictions.skipped, "settings": settings, **origin, **rows})
     elif not file:
         predictions.write_csv(sys.stdout)
     if not quiet:
         _tell_summary(summary)
-        if file:
-            tell(f"→ {file}")
+        _tell_skipped(predictions.skipped)
+        for made in filter(None, (file, sort_into, keep_features)):
+            tell(f"→ {made}")
+
+
+def _is_features(source: Sequence[str]) -> bool:
+    """Is it one feature file? Everything else is images."""
+    return len(source) == 1 and Path(source[0]).suffix.lower() in (".safetensors", ".npz")
 
 
 def _tell_summary(summary: Mapping[str, Any]) -> None:
@@ -84,27 +144,8 @@ def _tell_summary(summary: Mapping[str, Any]) -> None:
         tell(f"stopped after {summary['iterations']} iterations, before z had settled")
 
 
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="For the report, the table and the picture.")] = Path(
-        "kedge-demo"
-    ),
-    as_json: Json = False,
-) -> None:
-    """See what adaptation gains, on simulated features.
-
-    \b
-    Example: kedge demo --out kedge-demo
-    """
-    from .. import progress
-    from ..demo import demo
-
-    with progress.on_stderr():
-        rows = [dataclasses.asdict(row) for row in demo(out)]
-    files = [str(out / name) for name in ("report.html", "demo.csv", "demo.png")]
-    if as_json:
-        print_json({"data": "simulated", "rows": rows, "files": files})
-        return
-    shown = [{name: f"{v:.1f}" if isinstance(v, float) else v for name, v in row.items()} for row in rows]
-    print_table(shown, title="Labels right, %, on SIMULATED features: a demonstration, not a benchmark")
-    tell(f"→ {', '.join(files)}")
+def _tell_skipped(skipped: Mapping[str, str]) -> None:
+    for reason in list(skipped.values())[:TOLD]:  # which names the file
+        tell(f"left out: {reason}")
+    if len(skipped) > TOLD:
+        tell(f"left out: {len(skipped) - TOLD:,} more")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,11 @@ from .scores import Group, collect
 __all__ = ["write_report"]
 
 
-def write_report(records: Iterable[Record], out: str | Path) -> Path:
-    """Write the page to `out` and its pictures beside it; returns the page's path. Everything is written by rename."""
+def write_report(records: Iterable[Record], out: str | Path, sheets: Mapping[str, Path] | None = None) -> Path:
+    """Write the page to `out` and its pictures beside it; returns the page's path. Everything is written by rename.
+
+    sheets: pictures made elsewhere (title → a PNG file), to be shown after the results.
+    """
     out = check_writable(out)
     records = list(records)
     if not records:
@@ -48,7 +51,7 @@ def write_report(records: Iterable[Record], out: str | Path) -> Path:
             [_place(picture, number, group, folder) for picture in all_figures(group, results.colours)]
             for number, group in enumerate(results.groups, 1)
         ]
-    _write(out, page(results, placed).encode())
+    _write(out, page(results, placed, sheets or {}).encode())
     _remove_older(folder, {Path(name).name for pictures in placed for one in pictures for name in one.files})
     return out
 

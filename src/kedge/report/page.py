@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 from urllib.parse import quote
 
 from .drawing import PALETTE, Picture
@@ -35,8 +36,8 @@ class Placed:
     files: list[str]
 
 
-def page(results: Results, pictures: Sequence[Sequence[Placed]]) -> str:
-    """The whole page; `pictures` are those of each group."""
+def page(results: Results, pictures: Sequence[Sequence[Placed]], sheets: Mapping[str, Path]) -> str:
+    """The whole page; `pictures` are those of each group, `sheets` PNG files by title."""
     script, sheet = _asset("report.js"), _colours() + _asset("report.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
@@ -67,12 +68,19 @@ def page(results: Results, pictures: Sequence[Sequence[Placed]]) -> str:
 </header>
 <main>
 {"".join(sections)}
+{"".join(_sheet(title, path) for title, path in sheets.items())}
 {provenance(results)}
 </main>
 <script>{script}</script>
 </body>
 </html>
 """
+
+
+def _sheet(title: str, path: Path) -> str:
+    png = base64.b64encode(path.read_bytes()).decode()
+    picture = f'<img alt="{escaped(title)}" src="data:image/png;base64,{png}">'
+    return f'<section><h2>{escaped(title)}</h2><figure class="sheet">{picture}</figure></section>'
 
 
 def _asset(name: str) -> str:
