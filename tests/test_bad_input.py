@@ -224,8 +224,9 @@ def test_worse_feature_files(tmp_path: Path, case: str) -> None:
 
 
 BAD_OPTIONS = {
+    "--method kedge --set beta=soft": "method 'kedge' has no setting 'beta'; choose from alpha",
     "--method stat": "unknown method 'stat'; did you mean 'stata'",
-    "--method nonsense": "unknown method 'nonsense'; choose from zero-shot, stata",
+    "--method nonsense": "unknown method 'nonsense'; choose from zero-shot, kedge, stata",
     "--set alhpa=1": "method 'stata' has no setting 'alhpa'; did you mean 'alpha'",
     "--set xyz=1": "method 'stata' has no setting 'xyz'; choose from alpha, beta",
     "--method zero-shot --set alpha=1": "method 'zero-shot' has no setting 'alpha'; it has no settings",
@@ -250,6 +251,7 @@ BAD_OPTIONS = {
 def test_bad_options(tmp_path: Path, given: str) -> None:
     file = feature_file(tmp_path)
     options = [word.format(tmp_path) for word in given.split()]
+    options += [] if "--method" in options else ["--method", "stata"]
     out = [] if "--out" in options else ["--out", tmp_path / "rows.csv"]
     assert_refused(tmp_path, BAD_OPTIONS[given], "adapt", file, *options, *out)
 

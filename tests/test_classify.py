@@ -64,8 +64,8 @@ class TestClassify:
         assert found.result.info == expected.info
         assert found.result.info != kedge.adapt(features).info  # the setting arrived
 
-    def test_the_default_method_is_that_of_adapt(self, images: Path) -> None:
-        assert kedge.classify(images, NAMES).result.info["method"] == kedge.adapt(np.eye(3), np.eye(3)).info["method"]
+    def test_the_default_method(self, images: Path) -> None:
+        assert kedge.classify(images, NAMES).result.info["method"] == "kedge"
 
     def test_prompts(self, images: Path) -> None:
         assert kedge.classify(images, NAMES).features.provenance["templates"] == ["a photo of a {}."]
@@ -139,7 +139,7 @@ class TestCommand:
         expected = kedge.classify(images, NAMES)
         assert expected.paths is not None
         assert rows(ran.out) == dict(zip(expected.paths, expected.names, strict=True))
-        assert "11 images, 3 classes, method stata" in ran.err
+        assert "11 images, 3 classes, method kedge" in ran.err
         assert "accuracy: 100.0 % zero-shot" in ran.err
         assert f"left out: {images / 'red' / '2.png'} is not an image" in ran.err
 

@@ -83,7 +83,7 @@ def read_csv(text: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_every_format_says_what_adapt_returns(tmp_path: Path, dtype: type) -> None:
     file = npz(tmp_path, dtype=dtype)
-    result = kedge.adapt(kedge.FeatureSet.load(file))
+    result = kedge.adapt(kedge.FeatureSet.load(file), method="kedge")
     probs, zero_shot = result.probs.numpy(), result.zero_shot.numpy()
     labels, before = probs.argmax(axis=1), zero_shot.argmax(axis=1)
     assert (labels != before).any()  # else the test would not see the columns mixed up
@@ -135,12 +135,12 @@ def test_changed_compares_classes_not_names(tmp_path: Path) -> None:
 def test_summary_numbers(tmp_path: Path) -> None:
     file = npz(tmp_path)
     arrays = small()
-    result = kedge.adapt(arrays["image_features"], arrays["text_features"], logit_scale=10.0)
+    result = kedge.adapt(arrays["image_features"], arrays["text_features"], "kedge", logit_scale=10.0)
     before, after = result.zero_shot.argmax(axis=1), result.labels
     share = result.probs.mean(axis=0)
     report = json.loads(run("adapt", file, "--json").out)
 
-    assert (report["images"], report["classes"], report["method"]) == (60, 5, "stata")
+    assert (report["images"], report["classes"], report["method"]) == (60, 5, "kedge")
     assert report["changed"] == (before != after).sum()
     assert report["zero_shot_accuracy"] == pytest.approx((before == arrays["labels"]).mean())
     assert report["accuracy"] == pytest.approx((after == arrays["labels"]).mean())
@@ -150,7 +150,7 @@ def test_summary_numbers(tmp_path: Path) -> None:
     assert 0 < report["seconds"] < 60
 
     told = run("adapt", file).err
-    assert "60 images, 5 classes, method stata" in told
+    assert "60 images, 5 classes, method kedge" in told
     assert f"{report['changed']} labels changed ({100 * report['changed'] / 60:.1f} %)" in told
     before_after = f"{100 * report['zero_shot_accuracy']:.1f} % zero-shot, {100 * report['accuracy']:.1f} % adapted"
     assert f"accuracy: {before_after}" in told
@@ -173,7 +173,8 @@ def test_quiet_json_and_out_go_together(tmp_path: Path) -> None:
 def test_settings_reach_the_method(tmp_path: Path) -> None:
     file = npz(tmp_path)
     features = kedge.FeatureSet.load(file)
-    ran = run("adapt", file, "--json", "--set", "alpha=inf", "--set", "beta=soft", "--set", "unit-means=no")
+    settings = ("--set", "alpha=inf", "--set", "beta=soft", "--set", "unit-means=no")
+    ran = run("adapt", file, "--json", "--method", "stata", *settings)
     report = json.loads(ran.out)
     assert report["settings"]["alpha"] == "inf"  # JSON has no infinity
     assert report["settings"]["beta"] == "soft"

@@ -65,12 +65,12 @@ def test_the_numbers_are_those_of_adapt(made: Demo, folder: Path) -> None:
     features = FeatureSet.load(folder / "features-quick.safetensors")
     assert features.hash == made.features.hash
     assert features.provenance["encoder"] == "tiny"
-    result = adapt(features, method="stata")
+    result = adapt(features, method="kedge")
     accuracy = float((result.labels == features.labels).double().mean())
-    (record,) = (r for r in made.records if (r.method, r.scenario) == ("stata", "all"))
+    (record,) = (r for r in made.records if (r.method, r.scenario) == ("kedge", "all"))
     assert record.accuracy == pytest.approx(accuracy)
-    assert made.stata.summary()["accuracy"] == pytest.approx(accuracy)
-    assert f"{100 * accuracy:.1f}" in next(line for line in made.table().splitlines() if line.startswith("stata"))
+    assert made.labelled.summary()["accuracy"] == pytest.approx(accuracy)
+    assert f"{100 * accuracy:.1f}" in next(line for line in made.table().splitlines() if line.startswith("kedge "))
 
 
 def test_files(made: Demo, folder: Path) -> None:
@@ -151,7 +151,7 @@ class TestContactSheet:
         return seen
 
     def test_what_it_says(self, made: Demo, tmp_path: Path, written: list[tuple[str, str]]) -> None:
-        found = made.stata
+        found = made.labelled
         assert found.features.labels is not None
         truth, before, after = found.features.labels, found.zero_shot_labels, found.labels
         corrected, broken = (before != truth) & (after == truth), (before == truth) & (after != truth)
@@ -187,6 +187,6 @@ class TestContactSheet:
     def test_it_needs_images_and_labels(self, made: Demo, tmp_path: Path) -> None:
         from dataclasses import replace
 
-        bare = replace(made.stata, features=replace(made.features, labels=None))
+        bare = replace(made.labelled, features=replace(made.features, labels=None))
         with pytest.raises(InputError, match="true labels"):
             contact_sheet(bare, tmp_path / "sheet.png", "t")

@@ -104,7 +104,8 @@ def test_neighbours_are_those_of_the_torch_graph() -> None:
     x = normalize(torch.randn(130, 16, generator=torch.Generator().manual_seed(0)))
     from kedge.methods._graph import NeighbourGraph
 
-    ours, theirs = _fast.neighbour_graph(x, 4, 0.5), NeighbourGraph.of(x, 4, 0.5)
+    nearest, similarity = _fast.nearest_neighbours(x, 4)
+    ours, theirs = _fast.symmetric_graph(nearest, 0.5 * similarity), NeighbourGraph.of(x, 4, 0.5)
     assert torch.equal(torch.from_numpy(ours.offsets).int(), theirs.offsets)
     assert torch.equal(torch.from_numpy(ours.columns), theirs.columns)
     torch.testing.assert_close(torch.from_numpy(ours.values), theirs.values)
@@ -124,11 +125,36 @@ def test_what_it_can_not_do_is_left_to_torch(settings: dict[str, object], monkey
     assert not calls
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"proportions": False},
+        {"own_say": False},
+        {"guard": False},
+        {"alpha": 10.0},
+        {"iterations": 0},
+        {"z_steps": 1},
+    ],
+    ids=str,
+)
+def test_kedge_along_a_stream(settings: dict[str, object]) -> None:
+    """The second batch has a memory of the first."""
+    f = simulate(150, 40, d=64, k_eff=8, seed=3)
+    compiled, plain = (kedge.Stream("kedge", f.head, compiled=on, **settings) for on in (True, False))
+    for rows in (slice(0, 80), slice(80, 150), slice(149, 150)):
+        ours, theirs = compiled.step(f.image_features[rows]), plain.step(f.image_features[rows])
+        torch.testing.assert_close(ours.probs, theirs.probs, atol=2e-5, rtol=0)
+        assert {name: ours.info[name] for name in ("trust", "why")} == {
+            name: theirs.info[name] for name in ("trust", "why")
+        }
+
+
 def test_without_numba_torch_solves(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kedge.methods import stata
+    from kedge.methods import _em
 
     f = simulate(20, 5, d=16, seed=0)
-    monkeypatch.setattr(stata, "compiled_solver", lambda: None)
+    monkeypatch.setattr(_em, "_has_numba", lambda: False)
     monkeypatch.setattr(_fast, "solve", None)
     z = kedge.StatA().step(None, Batch(f.image_features, f.head)).z
     torch.testing.assert_close(z, kedge.adapt(f, compiled=False).probs)

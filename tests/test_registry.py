@@ -65,7 +65,7 @@ def test_did_you_mean_the_method(name: str, meant: str) -> None:
 
 
 def test_far_names_list_the_choice() -> None:
-    with pytest.raises(SettingError, match="unknown method 'xyz'; choose from zero-shot, stata"):
+    with pytest.raises(SettingError, match="unknown method 'xyz'; choose from zero-shot, kedge, stata"):
         build("xyz")
 
 

@@ -247,7 +247,7 @@ def test_refused_on_plain_features(model: TwoTower, monkeypatch: pytest.MonkeyPa
         kedge.adapt(x, t, "tent", encoder=model)
     with pytest.raises(kedge.InputError, match=message):
         Stream("tent", t).step(x, images=batch.images)
-    with pytest.raises(kedge.InputError, match="do not say which images and which encoder .* `kedge extract`"):
+    with pytest.raises(kedge.InputError, match=r"do not say which images and which encoder .* `kedge extract`"):
         evaluate("tent", FeatureSet.from_arrays(x, t, labels=torch.zeros(8, dtype=torch.long)), "all")
 
 

@@ -43,7 +43,7 @@ def classify(
     images: Images,
     classes: str | Path | Sequence[str] | None = None,
     encoder: str | Encoder = DEFAULT,
-    method: str | Method = "stata",
+    method: str | Method = "kedge",
     *,
     templates: Sequence[str] | None = None,
     views: int = VIEWS,

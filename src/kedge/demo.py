@@ -48,7 +48,7 @@ class Demo:
     records: list[Record]
     failed: tuple[Record, ...]
     features: FeatureSet
-    stata: Predictions  # all images labelled together: what the contact sheet shows
+    labelled: Predictions  # all images labelled together: what the contact sheet shows
     files: dict[str, Path]
 
     def table(self, format: str = "text") -> str:
@@ -96,11 +96,12 @@ def _demo(out: Path, quick: bool, jobs: int, seed: int) -> Demo:
     ]
     records = [record for outcome in outcomes for record in outcome.records()]
     failed = tuple(record for outcome in outcomes for record in outcome.failed)
-    stata = label(features, build("stata"))
-    contact_sheet(stata, made["contact sheet"], "All images labelled together by StatA: labels before and after", seed)
+    labelled = label(features, build("kedge"))
+    title = "All images labelled together by kedge: labels before and after"
+    contact_sheet(labelled, made["contact sheet"], title, seed)
     sheets = {"Images whose label was corrected or broken": made["contact sheet"]}
     write_report([*records, *failed], made["report"], sheets)
-    done = Demo(records, failed, features, stata, made)
+    done = Demo(records, failed, features, labelled, made)
     with written_by_rename(made["table"]) as temporary:
         temporary.write_text(done.table("csv"), encoding="utf-8")
     return done

@@ -25,7 +25,7 @@ def adapt(
     source: Annotated[
         list[str], typer.Argument(metavar="FEATURES|IMAGES...", help="A feature file; or a folder or files of images.")
     ],
-    method: Annotated[str, typer.Option(metavar="NAME", help="See `kedge ls methods`.")] = "stata",
+    method: Annotated[str, typer.Option(metavar="NAME", help="See `kedge ls methods`.")] = "kedge",
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; may be repeated."),

@@ -34,6 +34,7 @@ ENTRY_POINTS = "kedge.methods"  # the group in which another package announces i
 
 _BUILTIN = {
     "zero-shot": "kedge.methods.zero_shot:ZeroShot",
+    "kedge": "kedge.methods.kedge:Kedge",
     "stata": "kedge.methods.stata:StatA",
     "transclip": "kedge.methods.transclip:TransCLIP",
     "em-dirichlet": "kedge.methods.em_dirichlet:EMDirichlet",

@@ -25,10 +25,16 @@ RELEASED_CHUNK = 2500  # images per chunk in the program of StatA's authors
 SETTLED = 1e-3  # without a tolerance, a last change of z below this counts as converged
 
 
+def compiled_solver(name: str, x: Tensor) -> ModuleType | None:
+    """The module of that name, if x is float32 on the CPU and numba is installed (`pip install "kedge[fast]"`)."""
+    if x.dtype != torch.float32 or x.device.type != "cpu" or not _has_numba():
+        return None
+    return import_module(name, __package__)
+
+
 @lru_cache
-def compiled_solver() -> ModuleType | None:
-    """_fast.py, if numba is installed: `pip install "kedge[fast]"`."""
-    return import_module("._fast", __package__) if find_spec("numba") else None
+def _has_numba() -> bool:
+    return find_spec("numba") is not None
 
 
 def neighbour_graph(x: Tensor, m: int, laplacian: float) -> NeighbourGraph:

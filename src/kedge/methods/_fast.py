@@ -73,33 +73,31 @@ def solve(
     z_steps: int,
 ) -> tuple[Tensor, Tensor]:
     """z (n×k) and the z of an iteration before, for x (n×d), t (k×d) and log ŷ (n×k)."""
-    n, d = x.shape
     t, log_y = t.contiguous(), log_y.contiguous()  # kernels are compiled for rows without gaps
     parts = Parts(x)
-    z = Assignments(log_y, neighbour_graph(x, neighbours, laplacian / (2 * neighbours)))
+    nearest, similarity = nearest_neighbours(x, neighbours)
+    z = Assignments(log_y, symmetric_graph(nearest, similarity * (laplacian / (2 * neighbours))))
     var0 = parts.shared_variance(z.tensor, t)  # Eq. parameter-initialization
-    anchored = parts.anchored(log_y, t, var0, temperature)
-    active, scores = np.empty(0, np.int64), torch.empty(0, n)
+    anchored = parts.anchored(log_y, t, var0, 1 / temperature)
+    active, scores = np.empty(0, np.int64), torch.empty(0, len(x))
     for iteration in track(range(iterations), "StatA"):
-        z.assign(anchored, active, scores, z_steps)
+        z.weigh(anchored, active, scores)
+        z.pull(z_steps)
 
         # M-step, for the active classes
         counts = z.tensor.sum(dim=0).numpy() if soft else _hard_counts(z.array)
         active = counts.nonzero()[0]
         z_a = z.tensor.index_select(1, torch.from_numpy(active))
+        mass, t_a = z_a.sum(dim=0), t.index_select(0, torch.from_numpy(active))
         moments = parts.moments(z_a)
-        eta, constant = torch.empty_like(moments), torch.empty(len(active))
-        _fit(
-            moments.numpy(), z_a.sum(dim=0).numpy(), counts, active, t.numpy(), parts.centre.numpy(), var0.numpy(),
-            F(alpha), unit_means, F(1 / temperature), F(VARIANCE_FLOOR / d), eta.numpy(), constant.numpy(),
-        )  # fmt: skip
-        scores = parts.scores(eta, constant)
+        scores = parts.fitted(moments, mass, counts[active], t_a, var0, alpha, unit_means, 1 / temperature)
         if iteration == 0 and unit_means and not is_unit(t):
             # From here on an empty class is at unit(t_k), β_k = 0; rounded input is only nearly that.
-            anchored = parts.anchored(log_y, unit(t), var0, temperature)
+            anchored = parts.anchored(log_y, unit(t), var0, 1 / temperature)
 
     before = z.tensor.clone()
-    z.assign(anchored, active, scores, z_steps)
+    z.weigh(anchored, active, scores)
+    z.pull(z_steps)
     return z.tensor, before
 
 
@@ -133,9 +131,9 @@ class Parts:
             total += torch.addcmul(x2, x, of_class, value=-2).sum(dim=0, dtype=torch.float64)
         return floored((total / len(self.x)).float())
 
-    def anchored(self, log_y: Tensor, t: Tensor, var0: Tensor, temperature: float) -> Tensor:
-        """log ŷ + log p / T, n×k, for classes on their anchors N(t_k, Σ')."""
-        scaled, constant = _natural(t.numpy(), self.centre.numpy(), var0.numpy(), F(1 / temperature))
+    def anchored(self, log_y: Tensor, t: Tensor, var0: Tensor, cooling: float) -> Tensor:
+        """log ŷ + cooling · log p, n×k, for classes on their anchors N(t_k, Σ'); cooling is 1/T."""
+        scaled, constant = _natural(t.numpy(), self.centre.numpy(), var0.numpy(), F(cooling))
         mean = torch.from_numpy(scaled).T
         out = torch.empty_like(log_y)
         for rows, phi, _ in self:
@@ -149,8 +147,17 @@ class Parts:
             total += block
         return total
 
-    def scores(self, eta: Tensor, constant: Tensor) -> Tensor:
-        """log p / T, a×n, from natural parameters (a×2d) and what is subtracted per class (a)."""
+    def fitted(
+        self, moments: Tensor, mass: Tensor, counts: Rows, t: Tensor, var0: Tensor, alpha: float, unit_means: bool,
+        cooling: float,
+    ) -> Tensor:  # fmt: skip
+        """The M-step, and then cooling · log p, a×n, from zᵀφ (a×2d), Σ_i z (a), n_k behind β (a), anchors t (a×d)."""
+        eta, constant = torch.empty_like(moments), torch.empty(len(t))
+        floor = F(VARIANCE_FLOOR / len(var0))
+        _fit(
+            moments.numpy(), mass.numpy(), counts, t.numpy(), self.centre.numpy(), var0.numpy(),
+            F(alpha), unit_means, F(cooling), floor, eta.numpy(), constant.numpy(),
+        )  # fmt: skip
         out = torch.empty(len(eta), len(self.x))
         for rows, _, phi_t in self:
             out[:, rows] = eta @ phi_t
@@ -166,17 +173,21 @@ class Assignments:
         self.next, self.w = np.empty_like(self.array), np.empty_like(self.array)
         self.moved, self.moves = np.empty(len(log_y), F), np.empty(len(log_y), F)
 
-    def assign(self, anchored: Tensor, active: Rows, scores: Tensor, z_steps: int) -> None:
-        """z ← softmax_k( log ŷ + log p / T + G z ), `z_steps` times. Eq. z_update.
+    def weigh(self, anchored: Tensor, active: Rows, scores: Tensor) -> None:
+        """w ∝ exp(log ŷ + log p / T): as `anchored` (n×k), but for the active classes (a) from their `scores` (a×n)."""
+        ceiling = anchored.amax(dim=1).numpy()
+        by_rows(_weigh, self.array, anchored.numpy(), ceiling, self.log_y, active, scores.numpy(), self.w)
 
-        log ŷ + log p / T is `anchored` (n×k), but for the active classes (a), whose log p / T are `scores` (a×n).
-        """
-        weigh = (anchored.numpy(), anchored.amax(dim=1).numpy(), self.log_y, active, scores.numpy(), self.w)
-        by_rows(_weigh, self.array, *weigh)
-        for step in range(z_steps):
-            by_rows(_pull, self.array, step == 0, self.w, *self.graph, self.array, self.next, self.moved, self.moves)
+    def pull(self, steps: int, prior: Rows | None = None) -> Tensor:
+        """z ← softmax_k( log w + log prior + G z ), `steps` times, Eq. z_update; with a prior (k) one at a time."""
+        if prior is None:
+            prior = np.ones(self.array.shape[1], F)
+        for step in range(steps):
+            buffers = (self.array, self.next, self.moved, self.moves)
+            by_rows(_pull, self.array, step == 0, self.w, prior, *self.graph, *buffers)
             self.array, self.next, self.moved, self.moves = self.next, self.array, self.moves, self.moved
         self.tensor = torch.from_numpy(self.array)
+        return self.tensor
 
 
 def by_rows(kernel: Callable[..., None], table: Rows, *arguments: Any) -> None:
@@ -189,16 +200,21 @@ def by_rows(kernel: Callable[..., None], table: Rows, *arguments: Any) -> None:
         list(pool.map(lambda begin, end: kernel(begin, end, *arguments), cuts[:-1], cuts[1:]))
 
 
-def neighbour_graph(x: Tensor, m: int, weight: float) -> Graph:
-    """weight·(W + Wᵀ), W the similarities of the m nearest others of each row of x (n×d); see _graph.py."""
+def nearest_neighbours(x: Tensor, m: int) -> tuple[Tensor, Tensor]:
+    """The m nearest other rows of x (n×d) by cosine: indices and similarities, both n×min(m, n−1); as in _graph.py."""
     n = len(x)
     m = min(m, n - 1)
-    indices, values = np.empty((n, m), np.int32), np.empty((n, m), F)
+    indices, values = torch.empty(n, m, dtype=torch.int32), torch.empty(n, m)
     for start in range(0, n, NEIGHBOUR_ROWS):
         rows = slice(start, start + NEIGHBOUR_ROWS)
         similarity = (x[rows] @ x.T).numpy()
-        by_rows(_nearest, similarity, similarity, start, indices[rows], values[rows])
-    return Graph(*_symmetric(indices, values * F(weight)))
+        by_rows(_nearest, similarity, similarity, start, indices[rows].numpy(), values[rows].numpy())
+    return indices, values
+
+
+def symmetric_graph(indices: Tensor, values: Tensor) -> Graph:
+    """W + Wᵀ, W having these values (n×m) at these columns (n×m)."""
+    return Graph(*_symmetric(indices.numpy(), values.numpy()))
 
 
 def compiled(kernel: Kernel) -> Kernel:
@@ -257,10 +273,10 @@ def _weigh(
 
 @compiled
 def _pull(
-    begin: int, end: int, first: bool, w: Rows, offsets: Rows, columns: Rows, values: Rows,
+    begin: int, end: int, first: bool, w: Rows, prior: Rows, offsets: Rows, columns: Rows, values: Rows,
     z: Rows, next: Rows, moved: Rows, moves: Rows,
 ) -> None:  # fmt: skip
-    """One z-step: next_ik ∝ w_ik exp(Σ_j g_ij z_jk), for these rows. They `moves` by this, and `moved` last time."""
+    """One z-step: next_ik ∝ w_ik prior_k exp(Σ_j g_ij z_jk), for these rows, which `moved` last time."""
     k = z.shape[1]
     power = np.empty(k, np.int32)
     for i in range(begin, end):
@@ -283,7 +299,7 @@ def _pull(
         _exp(new, power)
         total = F(0)
         for c in range(k):
-            new[c] *= w_i[c]
+            new[c] *= w_i[c] * prior[c]
             total += new[c]
         share, distance = F(1) / total, F(0)
         for c in range(k):
@@ -314,18 +330,18 @@ def _hard_counts(z: Rows) -> Rows:
 
 @compiled
 def _fit(
-    moments: Rows, mass: Rows, counts: Rows, active: Rows, t: Rows, centre: Rows, var0: Rows,
+    moments: Rows, mass: Rows, counts: Rows, t: Rows, centre: Rows, var0: Rows,
     alpha: np.float32, unit_means: bool, cooling: np.float32, floor: np.float32, eta: Rows, constant: Rows,
 ) -> None:  # fmt: skip
-    """The M-step (Eq. regularized-updates) of the active classes, and what `Parts.scores` takes of it, divided by T."""
+    """The M-step (Eq. regularized-updates): the natural parameters η (a×2d) and constant (a) of log p, over T."""
     d = len(centre)
     mu, anchor, var, precision = np.empty(d, F), np.empty(d, F), np.empty(d, F), np.empty(d, F)
     product = np.empty(LOG_LANES, np.float64)
     precision0 = F(1) / var0
-    for a in range(len(active)):
-        n_a, inverse = counts[active[a]], F(1) / max(mass[a], F(1e-37))
-        beta = n_a / (n_a + alpha) if alpha < F(np.inf) else F(0)  # Eq. hard_beta_k
-        t_a, first, second = t[active[a]], moments[a, :d], moments[a, d:]
+    for a in range(len(t)):
+        inverse = F(1) / max(mass[a], F(1e-37))
+        beta = counts[a] / (counts[a] + alpha) if alpha < F(np.inf) else F(0)  # Eq. hard_beta_k
+        t_a, first, second = t[a], moments[a, :d], moments[a, d:]
         mean, spread = eta[a, :d], eta[a, d:]
         length = F(0)
         for c in range(d):

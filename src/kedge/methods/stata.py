@@ -115,8 +115,9 @@ class StatA(Configured):
 
     def step(self, state: State | None, batch: Batch) -> Step:
         """Solve one batch."""
-        fast = compiled_solver() if self._can_be_compiled(batch) else None
-        if fast is not None:
+        common = self.graph == "neighbours" and self.tol == 0 and not (self.objective or self.released_variance)
+        fast = compiled_solver("._fast", batch.features) if self.compiled and common else None
+        if fast:
             z, info = self._compiled(fast, batch)
             return Step(None, z, info)
         objective: list[float] = []
@@ -128,11 +129,6 @@ class StatA(Configured):
 
         z, info = run(assignments(), batch, self.tol or SETTLED)
         return Step(None, z, {**info, "objective": objective} if self.objective else info)
-
-    def _can_be_compiled(self, batch: Batch) -> bool:
-        common = self.graph == "neighbours" and self.tol == 0 and not (self.objective or self.released_variance)
-        x = batch.features
-        return self.compiled and common and x.dtype == torch.float32 and x.device.type == "cpu"
 
     @torch.no_grad()
     def _compiled(self, fast: ModuleType, batch: Batch) -> tuple[Tensor, dict[str, Any]]:

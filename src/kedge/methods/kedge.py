@@ -1,0 +1,256 @@
+"""kedge: StatA with an anchor that knows how many classes are there, a guard, and a memory along a stream.
+
+Objective, minimised block by block over z, π, then μ and Σ. It is StatA's with a prior on class proportions, and every
+part that comes from the batch has a weight between 0 and 1 that says how far the batch is to be trusted:
+
+    L(z, π, μ, Σ) = Σ_i KL(z_i ‖ ŷ_i)
+                    + v { −½ Σ_ij g_ij z_i·z_j + (1/T) [ −Σ_i z_i·log p_i + α Σ_k KL(N(t_k, Σ') ‖ N(μ_k, Σ_k)) ] }
+                    + ρ { −Σ_i z_i·log π − c Σ_k log π_k }
+
+| symbol    | code         | shape | meaning                                                                       |
+|-----------|--------------|-------|-------------------------------------------------------------------------------|
+| x_i, t_k  | `x`, `t`     | n×d, k×d | unit image features, unit text prototypes                                  |
+| ŷ_i, z_i  | `log_y`, `z` | n×k   | zero-shot probabilities, as logarithms; assignments                           |
+| μ_k, Σ_k  | `mu`, `var`  | a×d   | mean and diagonal covariance of the a classes that are present                |
+| Σ'        | `var0`       | d     | the anchors' shared diagonal covariance                                       |
+| n_k, π_k  | `counts`     | k     | Σ_i z_ik; class proportions (n_k + c)/(n + c K)                               |
+| K̂         | `effective`  |       | exp H(n_k/n), the effective number of classes                                 |
+| ω         | `few`        |       | 1 − K̂/K: 0 when all classes are there, near 1 when few are                    |
+| v         | `visual`     |       | trust in what the images say of each other (graph, Gaussians)                 |
+| ρ         |              |       | trust in the class proportions, s(ω)·`decided`·(1 − 1/n)                      |
+| G         | `graph`      | n×n   | affinities, λ/(2m)·(W + Wᵀ) of m neighbours                                   |
+
+Steps, with s(u) = u²(3 − 2u) for u in [0, 1] and 0, 1 outside (a switch without a corner):
+
+    z   ← softmax_k( log ŷ + ρ log π + v [ log p / T + G z ] )       `z_steps` times, π and ω after each
+    β_k = n_k/(n_k + α),  μ_k and Σ_k as in StatA with soft counts
+    log p_ik ← log p_ik − s(ω)² d z_ik/(n_k + α)                     an image's own say in its class is taken back
+
+*Few classes.* The proportions are a Dirichlet prior's best estimate, at full weight only if few classes are there. With
+all of them present, uneven proportions are mostly zero-shot's own bias, and would feed on themselves.
+
+*An image's own say.* Image i is a part of the mean and variance it is measured by. That raises log p_ik by about
+d z_ik/(n_k + α) for the mean, and as much for the variance: half of it is taken back. It is what keeps an image where
+zero-shot put it, which is wanted with a few images per class and unwanted with few classes: hence s(ω)².
+
+*The guard*, from ŷ and the neighbours alone:
+
+    decided = min(1, 4 (1 − mean_i H(ŷ_i)/log K))      zero-shot says something: else there is nothing to build on
+    visual  = decided · s((κ − 0.1)/0.4),  κ = (A − 1/K)/(1 − 1/K)
+              A: share of neighbours with the same zero-shot label. Images that look alike should be called alike.
+
+*The stream.* What earlier batches showed of a class is kept as a count N_k, a mean and a variance, of images with
+z_ik > 0.9, as far as the class was established (s(n_k K̂/n)). In later batches it joins the moments of class k as
+M_k = min(N_k, 10 n_k) images: it counts only for classes that the batch itself shows, so a stream that moves on leaves
+it behind; N_k is at most 64, so a class that changes is learned anew. β stays n_k/(n_k + α): the memory says where a
+class is, the batch alone says whether it is here. (With M_k in β, each class ever seen drew images that were not its
+own.) The first batch is solved as if alone.
+
+Guaranteed: with v and ρ fixed, each z-step (for a positive semi-definite graph), each π-step and each M-step (without
+unit scaling) lowers L or keeps it. Heuristic: that ω follows z, the neighbour graph, unit means, an image's own say,
+the guard's formulas, the memory.
+
+Deviations from StatA: the terms above; soft counts; classes with less than a tenth of an image stay on their
+anchors. With ρ = 0, v = 1 and no own-say term, it is StatA with soft counts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from ..arrays import unit
+from ..features import TextHead
+from ..progress import track
+from . import Batch, State, Step, Traits
+from ._em import SETTLED, compiled_solver, outcome
+from ._gaussian import Features, floored
+from ._graph import NeighbourGraph, nearest_neighbours
+from ._settings import Configured, setting
+
+PRESENT = 0.1  # images: a class with less stays on its anchor
+PSEUDO_COUNT = 0.2  # c, images that every class is given before any is seen
+SURE = 0.9  # z from which an image is remembered
+REMEMBERED = 64.0  # images at most that a class's memory stands for
+RELIANCE = 10.0  # images of memory at most per image of the batch
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What the guard says of a batch before it is solved."""
+
+    decided: float  # does zero-shot say anything?
+    visual: float  # and do images that look alike get the same label?
+    proportions: float  # what ρ is at most
+
+    @property
+    def reason(self) -> str:
+        """In words, for `info`."""
+        if self.decided < 0.5:
+            return "zero-shot is undecided: little is built on it"
+        if self.proportions == 0:
+            return "a single image or a single class: zero-shot is kept"
+        if self.visual < 0.5 * self.decided:
+            return "neighbours disagree on their labels: looks count for little"
+        return "zero-shot is decided and neighbours agree"
+
+
+@dataclass(frozen=True)
+class Kedge(Configured):
+    """kedge's own method; the defaults are the ones measured."""
+
+    name: ClassVar[str] = "kedge"
+    traits: ClassVar[Traits] = Traits(paper="kedge", year=2026, scope="batch", memory="stream")
+
+    alpha: float = setting(1.0, "anchor weight, in images", above=0)
+    temperature: float = setting(50.0, "log p is divided by this", above=0)
+    neighbours: int = setting(3, "m, neighbours per image", low=1)
+    laplacian: float = setting(1.0, "λ, weight of the graph", low=0)
+    iterations: int = setting(10, "M-steps, each after `z_steps` z-steps; z-steps also end the solve", low=0)
+    z_steps: int = setting(3, "z-steps per iteration", low=1)
+    proportions: bool = setting(True, "estimate class proportions and use them as a prior; false leaves ρ = 0")
+    own_say: bool = setting(True, "take an image's own say in its class back when few classes are there")
+    guard: bool = setting(True, "lean back to zero-shot where the evidence is thin; false trusts every batch")
+    compiled: bool = setting(True, "use the compiled solver where it can be: float32, CPU, the extra `fast` installed")
+    memory: bool = setting(True, "let earlier batches of a stream help; false solves each batch on its own")
+
+    def init(self, head: TextHead) -> State | None:
+        """Nothing remembered: N (k), means and variances (k×d)."""
+        if not self.memory:
+            return {}
+        t = head.features
+        return {"counts": t.new_zeros(head.k), "mean": torch.zeros_like(t), "var": torch.zeros_like(t)}
+
+    @torch.no_grad()
+    def step(self, state: State | None, batch: Batch) -> Step:
+        """Solve one batch, and remember what it showed."""
+        x = batch.features
+        past = state if state and bool(state["counts"].any()) else {}  # nothing yet: solved as if alone, and faster
+        fast = compiled_solver("._fast_kedge", x) if self.compiled else None
+        nearest, similarity = (fast.nearest_neighbours if fast else nearest_neighbours)(x, self.neighbours)
+        trust = self._trust(batch.log_zero_shot, nearest.long())
+        features = Features.of(x)
+        if fast:
+            z, before = fast.solve(self, past, batch, nearest, similarity, trust)
+        else:
+            z, before = self._solve(past, batch, features, nearest, similarity, trust)
+        info: dict[str, Any] = {
+            **outcome(z, before, self.iterations, SETTLED),
+            "effective_classes": effective_classes(z.sum(dim=0)),
+            "trust": trust.visual,
+            "trust_zero_shot": trust.decided,
+            "why": trust.reason,
+        }
+        return Step(remembered(state, features, z, trust.visual) if state else {}, z, info)
+
+    def _trust(self, log_y: Tensor, nearest: Tensor) -> Trust:
+        """The guard, for log ŷ (n×k) and the neighbours of each image (n×m)."""
+        n, k = log_y.shape
+        if n == 1 or k == 1:
+            return Trust(1.0, 0.0, 0.0)
+        others = 1 - 1 / n
+        if not self.guard:
+            return Trust(1.0, 1.0, others)
+        entropy = -float((log_y.exp() * log_y).sum(dim=1).mean())
+        decided = min(1.0, 4 * max(0.0, 1 - entropy / math.log(k)))
+        labels = log_y.argmax(dim=1)
+        agreement = float((labels[nearest] == labels[:, None]).double().mean())
+        kappa = (agreement - 1 / k) / (1 - 1 / k)
+        return Trust(decided, decided * smooth((kappa - 0.1) / 0.4), decided * others)
+
+    def _solve(
+        self, past: State, batch: Batch, features: Features, nearest: Tensor, similarity: Tensor, trust: Trust
+    ) -> tuple[Tensor, Tensor]:
+        """The last z (n×k), and the z of an iteration before."""
+        t, log_y = batch.head.features, batch.log_zero_shot
+        (n, k), d = log_y.shape, t.shape[1]
+        source = torch.arange(n, device=t.device).repeat_interleave(nearest.shape[1])
+        weight = trust.visual * self.laplacian / (2 * self.neighbours)
+        graph = NeighbourGraph.symmetric(source, nearest.flatten(), weight * similarity.flatten(), n)
+        cooling = trust.visual / self.temperature
+        z = log_y.exp()
+        var0 = features.shared_variance(z, t)
+        anchored = log_y + cooling * features.log_density_shared(t, var0)  # for classes on their anchors
+        unary, bias, few = anchored, torch.zeros_like(t[:, 0]), 0.0
+
+        for iteration in track(range(self.iterations + 1), "kedge"):
+            before = z
+            for _ in range(self.z_steps):
+                z = torch.softmax((graph @ z).add_(unary).add_(bias), dim=1)
+                counts = z.sum(dim=0)
+                few = 1 - effective_classes(counts) / k
+                if self.proportions:
+                    bias = trust.proportions * smooth(few) * log_proportions(counts, n)
+            if iteration == self.iterations:
+                break
+
+            # M-step, for the classes that are present
+            present = (counts > PRESENT).nonzero().squeeze(1)
+            z_a, t_a = z.index_select(1, present), t.index_select(0, present)
+            n_a = counts.index_select(0, present)
+            moments = recalled(past, present, features.centre, n_a, features.moments(z_a))
+            beta = (n_a / (n_a + self.alpha))[:, None]
+            mu = unit(torch.lerp(t_a, unit(moments[0] + features.centre), beta))
+            away = t_a - mu
+            var = floored(torch.lerp(torch.addcmul(var0, away, away), features.scatter(moments, mu), beta))
+            log_p = features.log_density(mu, var, var0)
+            if self.own_say:
+                log_p = log_p - z_a * (smooth(few) ** 2 * d / (n_a + self.alpha))
+            unary = anchored.index_copy(1, present, log_y.index_select(1, present).add_(log_p, alpha=cooling))
+        return z, before
+
+
+def smooth(u: float) -> float:
+    """s(u) = u²(3 − 2u), held at 0 and 1 outside [0, 1]."""
+    u = min(max(u, 0.0), 1.0)
+    return u * u * (3 - 2 * u)
+
+
+def effective_classes(counts: Tensor) -> float:
+    """K̂ = exp H(n_k/n), for n_k in `counts` (k)."""
+    return float(torch.special.entr(counts / counts.sum()).sum().exp())
+
+
+def log_proportions(counts: Tensor, n: int) -> Tensor:
+    """log π, k: the π on the simplex with the largest Σ_k (n_k + c) log π_k."""
+    return ((counts + PSEUDO_COUNT) / (n + PSEUDO_COUNT * len(counts))).log()
+
+
+def recalled(
+    past: State, present: Tensor, centre: Tensor, counts: Tensor, moments: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Moments (a×d each) of the present classes with n_k in `counts` (a), and what earlier batches showed of them."""
+    if not past:
+        return moments
+    known = torch.minimum(past["counts"].index_select(0, present), RELIANCE * counts)  # M_k
+    share = (known / (counts + known))[:, None]
+    mean = past["mean"].index_select(0, present) - centre
+    square = torch.addcmul(past["var"].index_select(0, present), mean, mean)
+    return torch.lerp(moments[0], mean, share), torch.lerp(moments[1], square, share)
+
+
+def remembered(past: State, features: Features, z: Tensor, trust: float) -> State:
+    """The state after a batch: the sure images of established classes join N, mean and variance."""
+    counts = z.sum(dim=0)
+    typical = counts.sum() / effective_classes(counts)  # images of a class, about
+    u = (counts / typical).clamp_max_(1)
+    sure = torch.where(z > SURE, z, 0) * (trust * u * u * (3 - 2 * u))
+    new = sure.sum(dim=0)
+    learned = (new > PRESENT).nonzero().squeeze(1)
+    old, new = past["counts"].index_select(0, learned), new.index_select(0, learned)
+    share = (new / (old + new))[:, None]
+    first, second = features.moments(sure.index_select(1, learned))
+    mean0, var0 = past["mean"].index_select(0, learned), past["var"].index_select(0, learned)
+    batch_mean = first + features.centre
+    mean = torch.lerp(mean0, batch_mean, share)
+    spread = (second - first.square()).clamp_min_(0) + (batch_mean - mean).square()
+    var = torch.lerp(var0 + (mean0 - mean).square(), spread, share)
+    return {
+        "counts": past["counts"].index_copy(0, learned, (old + new).clamp_max_(REMEMBERED)),
+        "mean": past["mean"].index_copy(0, learned, mean),
+        "var": past["var"].index_copy(0, learned, var),
+    }
