@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .methods import Batch, Method, Step, methods
     from .methods.dmn import DMN
     from .methods.em_dirichlet import EMDirichlet
+    from .methods.kedge import Kedge
     from .methods.moon import Moon
     from .methods.mta import MTA
     from .methods.oga import OGA
@@ -38,6 +39,7 @@ _HOME = {
     "FeatureSet": "features",
     "FileError": "errors",
     "InputError": "errors",
+    "Kedge": "methods.kedge",
     "KedgeError": "errors",
     "MTA": "methods.mta",
     "Method": "methods",
@@ -90,6 +92,7 @@ __all__ = [
     "FeatureSet",
     "FileError",
     "InputError",
+    "Kedge",
     "KedgeError",
     "Method",
     "MissingExtra",

@@ -140,6 +140,8 @@ def _tell_summary(summary: Mapping[str, Any]) -> None:
     if summary["accuracy"] is not None:
         before, after = summary["zero_shot_accuracy"], summary["accuracy"]
         tell(f"accuracy: {percent(before)} zero-shot, {percent(after)} adapted")
+    if "why" in summary:
+        tell(f"trust in the batch {summary['trust']:.2f}: {summary['why']}")
     if summary.get("converged") is False:
         tell(f"stopped after {summary['iterations']} iterations, before z had settled")
 
