@@ -21,10 +21,14 @@ VARIANTS = [
     kedge.StatA(alpha=0.0),
     kedge.StatA.literal(iterations=20),
     kedge.StatA(tol=1e-3),
+    kedge.StatA(compiled=False),
+    kedge.Kedge(memory=False),
+    kedge.Kedge(guard=False),
+    kedge.Kedge(compiled=False),
 ]
 UNDER_CONTRACT = [
     *((name, name) for name in methods()),
-    *((f"stata-{i}", method) for i, method in enumerate(VARIANTS)),
+    *((f"{method.name}-{i}", method) for i, method in enumerate(VARIANTS)),
 ]
 
 

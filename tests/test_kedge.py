@@ -125,7 +125,7 @@ def test_without_its_parts_it_is_stata_with_soft_counts() -> None:
 def test_knows_how_many_classes_are_there() -> None:
     features = simulate(64, 50, k_eff=3, seed=1)
     r = adapt(features, method="kedge")
-    zero_shot = effective_classes(torch.as_tensor(r.zero_shot).sum(dim=0))
+    zero_shot = effective_classes(torch.as_tensor(r.zero_shot).sum(dim=0), 64)
     assert 2 <= r.info["effective_classes"] < 10 < zero_shot
 
 

@@ -133,19 +133,18 @@ class Kedge(Configured):
         fast = compiled_solver("._fast_kedge", x) if self.compiled else None
         nearest, similarity = (fast.nearest_neighbours if fast else nearest_neighbours)(x, self.neighbours)
         trust = self._trust(batch.log_zero_shot, nearest.long())
-        features = Features.of(x)
         if fast:
             z, before = fast.solve(self, past, batch, nearest, similarity, trust)
         else:
-            z, before = self._solve(past, batch, features, nearest, similarity, trust)
+            z, before = self._solve(past, batch, nearest, similarity, trust)
         info: dict[str, Any] = {
             **outcome(z, before, self.iterations, SETTLED),
-            "effective_classes": effective_classes(z.sum(dim=0)),
+            "effective_classes": effective_classes(z.sum(dim=0), len(x)),
             "trust": trust.visual,
             "trust_zero_shot": trust.decided,
             "why": trust.reason,
         }
-        return Step(remembered(state, features, z, trust.visual) if state else {}, z, info)
+        return Step(remembered(state, x, z, trust.visual) if state else {}, z, info)
 
     def _trust(self, log_y: Tensor, nearest: Tensor) -> Trust:
         """The guard, for log ŷ (n×k) and the neighbours of each image (n×m)."""
@@ -163,10 +162,10 @@ class Kedge(Configured):
         return Trust(decided, decided * smooth((kappa - 0.1) / 0.4), decided * others)
 
     def _solve(
-        self, past: State, batch: Batch, features: Features, nearest: Tensor, similarity: Tensor, trust: Trust
+        self, past: State, batch: Batch, nearest: Tensor, similarity: Tensor, trust: Trust
     ) -> tuple[Tensor, Tensor]:
         """The last z (n×k), and the z of an iteration before."""
-        t, log_y = batch.head.features, batch.log_zero_shot
+        t, log_y, features = batch.head.features, batch.log_zero_shot, Features.of(batch.features)
         (n, k), d = log_y.shape, t.shape[1]
         source = torch.arange(n, device=t.device).repeat_interleave(nearest.shape[1])
         weight = trust.visual * self.laplacian / (2 * self.neighbours)
@@ -182,9 +181,9 @@ class Kedge(Configured):
             for _ in range(self.z_steps):
                 z = torch.softmax((graph @ z).add_(unary).add_(bias), dim=1)
                 counts = z.sum(dim=0)
-                few = 1 - effective_classes(counts) / k
+                few = 1 - effective_classes(counts, n) / k
                 if self.proportions:
-                    bias = trust.proportions * smooth(few) * log_proportions(counts, n)
+                    bias = log_proportions(counts, n).mul_(trust.proportions * smooth(few))
             if iteration == self.iterations:
                 break
 
@@ -210,14 +209,14 @@ def smooth(u: float) -> float:
     return u * u * (3 - 2 * u)
 
 
-def effective_classes(counts: Tensor) -> float:
-    """K̂ = exp H(n_k/n), for n_k in `counts` (k)."""
-    return float(torch.special.entr(counts / counts.sum()).sum().exp())
+def effective_classes(counts: Tensor, n: int) -> float:
+    """K̂ = exp H(n_k/n), for n_k in `counts` (k), which sum to n."""
+    return math.exp(math.log(n) + float(torch.special.entr(counts).sum()) / n)
 
 
 def log_proportions(counts: Tensor, n: int) -> Tensor:
     """log π, k: the π on the simplex with the largest Σ_k (n_k + c) log π_k."""
-    return ((counts + PSEUDO_COUNT) / (n + PSEUDO_COUNT * len(counts))).log()
+    return (counts + PSEUDO_COUNT).div_(n + PSEUDO_COUNT * len(counts)).log_()
 
 
 def recalled(
@@ -233,21 +232,21 @@ def recalled(
     return torch.lerp(moments[0], mean, share), torch.lerp(moments[1], square, share)
 
 
-def remembered(past: State, features: Features, z: Tensor, trust: float) -> State:
+def remembered(past: State, x: Tensor, z: Tensor, trust: float) -> State:
     """The state after a batch: the sure images of established classes join N, mean and variance."""
     counts = z.sum(dim=0)
-    typical = counts.sum() / effective_classes(counts)  # images of a class, about
+    typical = len(z) / effective_classes(counts, len(z))  # images of a class, about
     u = (counts / typical).clamp_max_(1)
     sure = torch.where(z > SURE, z, 0) * (trust * u * u * (3 - 2 * u))
     new = sure.sum(dim=0)
     learned = (new > PRESENT).nonzero().squeeze(1)
     old, new = past["counts"].index_select(0, learned), new.index_select(0, learned)
     share = (new / (old + new))[:, None]
-    first, second = features.moments(sure.index_select(1, learned))
+    weights = (sure.index_select(1, learned) / new).T
     mean0, var0 = past["mean"].index_select(0, learned), past["var"].index_select(0, learned)
-    batch_mean = first + features.centre
+    batch_mean = weights @ x
     mean = torch.lerp(mean0, batch_mean, share)
-    spread = (second - first.square()).clamp_min_(0) + (batch_mean - mean).square()
+    spread = (weights @ x.square() - batch_mean.square()).clamp_min_(0) + (batch_mean - mean).square()
     var = torch.lerp(var0 + (mean0 - mean).square(), spread, share)
     return {
         "counts": past["counts"].index_copy(0, learned, (old + new).clamp_max_(REMEMBERED)),
