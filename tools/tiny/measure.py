@@ -28,7 +28,7 @@ from kedge.prompts import text_head
 
 TINY = Path(__file__).parents[2] / "src" / "kedge" / "data" / "tiny"
 PROMPT = "a photo of a {}."
-METHODS = ("stata", "transclip", "moon", "em-dirichlet", "zlap", "tda", "dmn", "oga")
+METHODS = ("kedge", "stata", "transclip", "moon", "em-dirichlet", "zlap", "tda", "dmn", "oga")
 SCENARIOS = ("very-low", "low", "medium", "all", "stream-high")
 NEIGHBOURS = 10
 
