@@ -19,7 +19,7 @@ from kedge.methods import _fast
 
 
 def largest_difference(x: torch.Tensor, t: torch.Tensor, logit_scale: float = 100.0, **settings: object) -> float:
-    """Between compiled and torch, in z; float64 settles which rows were too near a tie for float32 to tell."""
+    """Between compiled and torch, in z."""
     results = [kedge.adapt(x, t, logit_scale=logit_scale, compiled=on, **settings) for on in (True, False)]
     assert results[0].info["iterations"] == results[1].info["iterations"]
     assert results[0].info["change"] == pytest.approx(results[1].info["change"], abs=1e-3)
@@ -76,6 +76,20 @@ def test_duplicates_and_rounded_prototypes() -> None:
     assert largest_difference(f.image_features, near_unit) < 2e-5
 
 
+@pytest.mark.parametrize("method", ["stata", "kedge"])
+@pytest.mark.parametrize("crowd", [800, 1600])
+def test_a_hub_of_hundreds_of_neighbours(method: str, crowd: int) -> None:
+    """Identical images (frozen frames, placeholders) have the same few of them as neighbours: pulls beyond e^88."""
+    f = simulate(50, 20, d=32, seed=5)
+    x = torch.cat([f.image_features[:1].expand(crowd, -1), f.image_features])
+    assert largest_difference(x, f.head.features, method=method) < 2e-5
+
+
+def test_a_very_strong_graph() -> None:
+    f = simulate(150, 20, d=32, seed=5)
+    assert largest_difference(f.image_features, f.head.features, laplacian=100.0) < 2e-5
+
+
 def test_in_blocks_and_on_two_threads(monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
     f = simulate(500, 30, d=32, k_eff=6, seed=7)
     whole = kedge.adapt(f).probs
@@ -89,7 +103,17 @@ def test_a_best_class_that_moves_far_away_is_no_longer_the_ceiling() -> None:
     """w is taken relative to the anchors' maximum, useless where that class has left and others are far below."""
     anchored, log_y = np.array([[0, -100, -101]], np.float32), np.zeros((1, 3), np.float32)
     w = np.empty_like(anchored)
-    _fast._weigh(0, 1, anchored, anchored.max(axis=1), log_y, np.array([0]), np.full((1, 1), -500, np.float32), w)
+    _fast._weigh(
+        0,
+        1,
+        anchored,
+        anchored.max(axis=1),
+        log_y,
+        np.array([0]),
+        np.full((1, 1), -500, np.float32),
+        np.zeros(1, bool),
+        w,
+    )
     np.testing.assert_allclose(w / w.sum(), [[0, 1 / (1 + np.exp(-1)), np.exp(-1) / (1 + np.exp(-1))]], atol=1e-6)
 
 

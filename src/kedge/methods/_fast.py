@@ -35,6 +35,7 @@ from torch import Tensor
 from ..arrays import is_unit, unit
 from ..progress import track
 from ._gaussian import VARIANCE_FLOOR, floored
+from ._graph import BLOCK_ENTRIES
 
 Rows = NDArray[Any]
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
@@ -54,6 +55,8 @@ BLOCK_ROWS = 8192  # of φ held at once
 NEIGHBOUR_ROWS = 512  # of x xᵀ looked at together
 THREADED_ENTRIES = 1 << 19  # of n×k: with fewer, a second thread costs more than it brings
 SMALLEST = F(-69.0)  # e to this is 1e-30: far below float32's 1e-7 of a sum, far above its denormals, which are slow
+HEAVY = F(30.0)  # rows of G that sum to more (hubs, a large λ) are done in logarithms: e^88 is all float32 holds
+LOWEST, ENDLESS = F(-3e38), 1e30  # in place of infinities, which fastmath rules out
 LOG_LANES, LOG_FACTORS = 16, 32  # ratios of variances are within 1e±9, so 32 of them multiplied are within float64
 LOG2E, LN2_HIGH, LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
 
@@ -156,7 +159,7 @@ class Parts:
         floor = F(VARIANCE_FLOOR / len(var0))
         _fit(
             moments.numpy(), mass.numpy(), counts, t.numpy(), self.centre.numpy(), var0.numpy(),
-            F(alpha), unit_means, F(cooling), floor, eta.numpy(), constant.numpy(),
+            F(min(alpha, ENDLESS)), unit_means, F(cooling), floor, eta.numpy(), constant.numpy(),
         )  # fmt: skip
         out = torch.empty(len(eta), len(self.x))
         for rows, _, phi_t in self:
@@ -169,14 +172,14 @@ class Assignments:
 
     def __init__(self, log_y: Tensor, graph: Graph) -> None:
         self.tensor, self.log_y, self.graph = log_y.exp(), log_y.numpy(), graph
-        self.array = self.tensor.numpy()
+        self.array, self.heavy = self.tensor.numpy(), _heavy(graph.offsets, graph.values)
         self.next, self.w = np.empty_like(self.array), np.empty_like(self.array)
         self.moved, self.moves = np.empty(len(log_y), F), np.empty(len(log_y), F)
 
     def weigh(self, anchored: Tensor, active: Rows, scores: Tensor) -> None:
         """w ∝ exp(log ŷ + log p / T): as `anchored` (n×k), but for the active classes (a) from their `scores` (a×n)."""
         ceiling = anchored.amax(dim=1).numpy()
-        by_rows(_weigh, self.array, anchored.numpy(), ceiling, self.log_y, active, scores.numpy(), self.w)
+        by_rows(_weigh, self.array, anchored.numpy(), ceiling, self.log_y, active, scores.numpy(), self.heavy, self.w)
 
     def pull(self, steps: int, prior: Rows | None = None) -> Tensor:
         """z ← softmax_k( log w + log prior + G z ), `steps` times, Eq. z_update; with a prior (k) one at a time."""
@@ -184,7 +187,7 @@ class Assignments:
             prior = np.ones(self.array.shape[1], F)
         for step in range(steps):
             buffers = (self.array, self.next, self.moved, self.moves)
-            by_rows(_pull, self.array, step == 0, self.w, prior, *self.graph, *buffers)
+            by_rows(_pull, self.array, step == 0, self.w, prior, self.heavy, *self.graph, *buffers)
             self.array, self.next, self.moved, self.moves = self.next, self.array, self.moves, self.moved
         self.tensor = torch.from_numpy(self.array)
         return self.tensor
@@ -205,8 +208,9 @@ def nearest_neighbours(x: Tensor, m: int) -> tuple[Tensor, Tensor]:
     n = len(x)
     m = min(m, n - 1)
     indices, values = torch.empty(n, m, dtype=torch.int32), torch.empty(n, m)
-    for start in range(0, n, NEIGHBOUR_ROWS):
-        rows = slice(start, start + NEIGHBOUR_ROWS)
+    step = max(1, min(NEIGHBOUR_ROWS, BLOCK_ENTRIES // n))
+    for start in range(0, n, step):
+        rows = slice(start, start + step)
         similarity = (x[rows] @ x.T).numpy()
         by_rows(_nearest, similarity, similarity, start, indices[rows].numpy(), values[rows].numpy())
     return indices, values
@@ -219,7 +223,10 @@ def symmetric_graph(indices: Tensor, values: Tensor) -> Graph:
 
 def compiled(kernel: Kernel) -> Kernel:
     """Compile once, keep on disk. fastmath lets sums be vectors; maxima of floats never are, so kernels avoid them."""
-    return cast(Kernel, njit(cache=True, fastmath=True, nogil=True)(kernel))
+    try:
+        return cast(Kernel, njit(cache=True, fastmath=True, nogil=True)(kernel))
+    except RuntimeError:  # nowhere to keep it, in a read-only installation: then once per process
+        return cast(Kernel, njit(fastmath=True, nogil=True)(kernel))
 
 
 @compiled
@@ -244,9 +251,9 @@ def _exp(v: Rows, power: Rows) -> None:
 
 @compiled
 def _weigh(
-    begin: int, end: int, anchored: Rows, ceiling: Rows, log_y: Rows, active: Rows, scores: Rows, w: Rows
+    begin: int, end: int, anchored: Rows, ceiling: Rows, log_y: Rows, active: Rows, scores: Rows, heavy: Rows, w: Rows
 ) -> None:
-    """w_ik = exp(log ŷ_ik + log p_ik / T − top), for these rows; top is the row's maximum or above it."""
+    """w_ik = exp(log ŷ_ik + log p_ik / T − top), for these rows, or of heavy rows its logarithm; top ≥ the maximum."""
     k = w.shape[1]
     power = np.empty(k, np.int32)
     for i in range(begin, end):
@@ -259,6 +266,8 @@ def _weigh(
             for a in range(len(active)):
                 w_i[active[a]] = log_y[i, active[a]] + scores[a, i]
                 top = max(top, w_i[active[a]])
+            if heavy[i]:
+                break
             if total > F(0):  # the second time: the ceiling was far too high, as the class it is from has moved away
                 top = w_i[0]
                 for c in range(1, k):
@@ -273,7 +282,7 @@ def _weigh(
 
 @compiled
 def _pull(
-    begin: int, end: int, first: bool, w: Rows, prior: Rows, offsets: Rows, columns: Rows, values: Rows,
+    begin: int, end: int, first: bool, w: Rows, prior: Rows, heavy: Rows, offsets: Rows, columns: Rows, values: Rows,
     z: Rows, next: Rows, moved: Rows, moves: Rows,
 ) -> None:  # fmt: skip
     """One z-step: next_ik ∝ w_ik prior_k exp(Σ_j g_ij z_jk), for these rows, which `moved` last time."""
@@ -296,16 +305,37 @@ def _pull(
             g, z_j = values[e], z[columns[e]]
             for c in range(k):
                 new[c] += g * z_j[c]
+        if heavy[i]:
+            top = LOWEST
+            for c in range(k):
+                new[c] += w_i[c] + np.log(prior[c])
+                top = max(top, new[c])
+            for c in range(k):
+                new[c] -= top
         _exp(new, power)
+        if not heavy[i]:
+            for c in range(k):
+                new[c] *= w_i[c] * prior[c]
         total = F(0)
         for c in range(k):
-            new[c] *= w_i[c] * prior[c]
             total += new[c]
         share, distance = F(1) / total, F(0)
         for c in range(k):
             new[c] *= share
             distance += abs(new[c] - old[c])
         moves[i] = distance
+
+
+@compiled
+def _heavy(offsets: Rows, values: Rows) -> Rows:
+    """Rows whose pull could leave float32's range when taken to the exponential, n."""
+    heavy = np.zeros(len(offsets) - 1, np.bool_)
+    for i in range(len(heavy)):
+        reach = F(0)
+        for e in range(offsets[i], offsets[i + 1]):
+            reach += abs(values[e])
+        heavy[i] = reach > HEAVY
+    return heavy
 
 
 @compiled
@@ -340,7 +370,7 @@ def _fit(
     precision0 = F(1) / var0
     for a in range(len(t)):
         inverse = F(1) / max(mass[a], F(1e-37))
-        beta = counts[a] / (counts[a] + alpha) if alpha < F(np.inf) else F(0)  # Eq. hard_beta_k
+        beta = counts[a] / (counts[a] + alpha)  # Eq. hard_beta_k
         t_a, first, second = t[a], moments[a, :d], moments[a, d:]
         mean, spread = eta[a, :d], eta[a, d:]
         length = F(0)
@@ -414,7 +444,7 @@ def _nearest(begin: int, end: int, similarity: Rows, start: int, indices: Rows, 
     n, m = similarity.shape[1], indices.shape[1]
     for i in range(begin, end):
         row, best, at = similarity[i], values[i], indices[i]
-        found, least = 0, F(-np.inf)
+        found, least = 0, LOWEST
         for left in range(0, n, 64):
             right = min(left + 64, n)
             better = 0

@@ -28,6 +28,7 @@ def solve(
     parts, z = Parts(batch.features), Assignments(log_y, graph)
     var0 = parts.shared_variance(z.tensor, t)
     anchored = parts.anchored(log_y, t, var0, cooling)
+    weight = F(trust.proportions if method.proportions else 0)
     active, scores, prior = np.empty(0, np.int64), torch.empty(0, n), np.ones(k, F)
     for iteration in track(range(method.iterations + 1), "kedge"):
         z.weigh(anchored, active, scores)
@@ -35,7 +36,7 @@ def solve(
             before = z.tensor.clone()
         for _ in range(method.z_steps):
             counts = z.pull(1, prior).sum(dim=0)
-            few, prior = _proportions(counts.numpy(), n, F(trust.proportions if method.proportions else 0))
+            few, prior = _proportions(counts.numpy(), n, weight, F(PSEUDO_COUNT))
         if iteration == method.iterations:
             break
 
@@ -57,8 +58,8 @@ def solve(
 
 
 @compiled
-def _proportions(counts: Rows, n: int, trust: np.float32) -> tuple[float, Rows]:
-    """ω = 1 − K̂/K, and the prior exp(ρ log π), k, of it."""
+def _proportions(counts: Rows, n: int, trust: np.float32, pseudo: np.float32) -> tuple[float, Rows]:
+    """ω = 1 − K̂/K, and the prior exp(ρ log π), k. Constants of other files come as arguments: compiled code is kept."""
     k = len(counts)
     total, entropy = F(0), F(0)
     for c in range(k):
@@ -71,5 +72,5 @@ def _proportions(counts: Rows, n: int, trust: np.float32) -> tuple[float, Rows]:
     weight = trust * u * u * (F(3) - F(2) * u)
     prior = np.empty(k, F)
     for c in range(k):
-        prior[c] = ((counts[c] + F(PSEUDO_COUNT)) / (F(n) + F(PSEUDO_COUNT) * F(k))) ** weight
+        prior[c] = ((counts[c] + pseudo) / (F(n) + pseudo * F(k))) ** weight
     return few, prior
