@@ -1,4 +1,4 @@
-# Every target makes the environment it needs; nothing but Python 3.10+ and make is assumed.
+# Every target makes the environment it needs; nothing but Python 3.11 and make is assumed.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin

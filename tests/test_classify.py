@@ -67,6 +67,21 @@ class TestClassify:
     def test_the_default_method(self, images: Path) -> None:
         assert kedge.classify(images, NAMES).result.info["method"] == "kedge"
 
+    def test_an_image_set_has_its_own_classes(self, images: Path) -> None:
+        with pytest.raises(kedge.InputError, match="an ImageSet has its own class names"):
+            kedge.classify(kedge.datasets.folder(images), ["red", "green"])
+
+    def test_one_template_is_no_list_of_letters(self, images: Path) -> None:
+        one, listed = (kedge.classify(images, NAMES, templates=given) for given in ("all {}", ["all {}"]))
+        assert (one.result.probs == listed.result.probs).all()
+        with pytest.raises(kedge.InputError, match=r"the template 'a photo' must have \{\} .* exactly once"):
+            kedge.classify(images, NAMES, templates=["a photo"])
+
+    def test_pil_images_are_known_by_their_pixels(self) -> None:
+        one, two = (image_set([Image.new("RGB", (8, 8), colour)], NAMES) for colour in ("red", "blue"))
+        assert one.paths == two.paths
+        assert one.identity != two.identity
+
     def test_prompts(self, images: Path) -> None:
         assert kedge.classify(images, NAMES).features.provenance["templates"] == ["a photo of a {}."]
         found = kedge.classify(images, NAMES, templates=["{} paint", "all {}"])
@@ -141,7 +156,7 @@ class TestCommand:
         assert rows(ran.out) == dict(zip(expected.paths, expected.names, strict=True))
         assert "11 images, 3 classes, method kedge" in ran.err
         assert "accuracy: 100.0 % zero-shot" in ran.err
-        assert f"left out: {images / 'red' / '2.png'} is not an image" in ran.err
+        assert f"left out: red/2.png: {images / 'red' / '2.png'} is not an image" in ran.err
 
     def test_several_files_and_json(self, images: Path) -> None:
         files = [images / "red" / "0.png", images / "blue" / "1.png"]
@@ -164,6 +179,16 @@ class TestCommand:
         (tmp_path / "t.txt").write_text("{} paint\n")
         run("adapt", images, "--templates", tmp_path / "t.txt", "--keep-features", tmp_path / "k.safetensors")
         assert FeatureSet.load(tmp_path / "k.safetensors").provenance["templates"] == ["{} paint"]
+
+    def test_copies_that_fail_leave_no_table(self, images: Path, tmp_path: Path) -> None:
+        kept = tmp_path / "kept.safetensors"
+        assert run("adapt", images, "--classes", "red,green,blue", "--keep-features", kept).code == 0
+        (images / "red" / "0.png").unlink()
+        ran = run("adapt", kept, "--out", tmp_path / "l.csv", "--sort-into", tmp_path / "sorted")
+        assert ran.code == 2
+        assert "can not copy red/0.png" in ran.err
+        assert not (tmp_path / "l.csv").exists()
+        assert not (tmp_path / "sorted").exists()
 
     def test_sorting(self, images: Path, tmp_path: Path) -> None:
         ran = run("adapt", images, "--classes", "red,green,blue", "--sort-into", tmp_path / "sorted")

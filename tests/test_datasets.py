@@ -82,6 +82,28 @@ def test_linked_folders_are_followed_once(zoo: Path, tmp_path: Path) -> None:
     assert len(datasets.folder(zoo)) == 4
 
 
+def test_linked_classes_are_all_there(tmp_path: Path) -> None:
+    picture(tmp_path / "cat" / "a.png")
+    for name in ("a cat", "kitten"):
+        (tmp_path / name).symlink_to(tmp_path / "cat", target_is_directory=True)
+    assert datasets.folder(tmp_path).paths == ("a cat/a.png", "cat/a.png", "kitten/a.png")
+
+
+def test_classes_that_are_the_same_are_refused(tmp_path: Path) -> None:
+    for name in ("polar bear", "polar_bear"):
+        picture(tmp_path / name / "a.png")
+    with pytest.raises(InputError, match="the classes 'polar bear' and 'polar_bear' are the same but for case"):
+        datasets.folder(tmp_path)
+    with pytest.raises(InputError, match="'Polar-bear' and 'polar bear' are the same"):
+        datasets.folder(tmp_path, ["Polar-bear", "cow", "polar bear"])
+
+
+def test_predictions_are_not_taken_for_labels(tmp_path: Path) -> None:
+    picture(tmp_path / "cat" / "a.png")
+    write(tmp_path / "labels.csv", "image,label,probability,zero_shot_label,zero_shot_probability,changed\n")
+    assert datasets.folder(tmp_path).class_names == ("cat",)
+
+
 @pytest.mark.parametrize("name", ["labels.csv", "table.csv"])
 def test_table_of_paths_and_labels(tmp_path: Path, name: str) -> None:
     table = write(tmp_path / "in" / name, '\ufeffLabel, Path ,note\ncow,b.png,x\n"polar_bear",a.png,\n')

@@ -30,6 +30,7 @@ class Parts:
         self.folder = out.with_name(out.name + ".parts")
         self.job: dict[str, Any] = json.loads(json.dumps(job))
         self._lock: IO[str] | None = None
+        self._removed = False
 
     def __enter__(self) -> Parts:
         try:
@@ -40,7 +41,7 @@ class Parts:
         _keep_others_out(self._lock, self.folder)
         if kept := self.shards():
             self._check_job()
-            for path in set(self.folder.glob("*-*.safetensors")) - set(kept):
+            for path in set(self.folder.glob("[0-9]*-[0-9]*.safetensors")) - set(kept):
                 path.unlink()  # after a gap: made again
         else:
             with written_by_rename(self.folder / JOB) as temporary:
@@ -48,10 +49,10 @@ class Parts:
         return self
 
     def __exit__(self, *error: object) -> None:
+        if not self._removed and self.folder.is_dir() and not self.shards():
+            self.remove()  # while it is locked: afterwards it may be another process's
         if self._lock:
             self._lock.close()
-        if self.folder.is_dir() and not self.shards():
-            self.remove()
 
     def _check_job(self) -> None:
         """Refuse to go on with shards of another job."""
@@ -70,7 +71,7 @@ class Parts:
     def shards(self) -> list[Path]:
         """The shards that follow each other from the first image on."""
         found: list[Path] = []
-        for path in sorted(self.folder.glob("*-*.safetensors")):
+        for path in sorted(self.folder.glob("[0-9]*-[0-9]*.safetensors")):
             if _range(path)[0] == (_range(found[-1])[1] if found else 0):
                 found.append(path)
         return found
@@ -126,6 +127,7 @@ class Parts:
 
     def remove(self) -> None:
         """Take the folder away: the job is done."""
+        self._removed = True
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -11,6 +11,7 @@ The images are encoded, then labelled all together. Images that can not be read 
 from __future__ import annotations
 
 import glob
+import hashlib
 import io
 import os
 import tempfile
@@ -45,7 +46,7 @@ def classify(
     encoder: str | Encoder = DEFAULT,
     method: str | Method = "kedge",
     *,
-    templates: Sequence[str] | None = None,
+    templates: str | Sequence[str] | None = None,
     views: int = VIEWS,
     keep_features: str | Path | None = None,
     workers: int | None = 0,
@@ -92,6 +93,8 @@ def label(features: FeatureSet, method: Method, images: ImageSource | None = Non
 def image_set(images: Images, classes: str | Path | Sequence[str] | None = None) -> ImageSet:
     """The images that were meant, with their class names, and their labels where sub-folders say them."""
     if isinstance(images, ImageSet):
+        if classes is not None:
+            raise InputError("an ImageSet has its own class names. Leave the classes out, or make it with others.")
         return images
     names = None if classes is None else prompts.class_names(classes)
     if isinstance(images, str | Path):
@@ -131,7 +134,8 @@ class InMemory(ImageSet):
             to_rgb(image).save(file, "PNG", compress_level=1)
             encoded.append(file.getvalue())
         names = tuple(map(str, range(len(encoded))))
-        return cls("images", Path(), names, None, class_names, encoded=tuple(encoded))
+        identity = hashlib.sha256(b"".join(encoded)).hexdigest()
+        return cls("images", Path(), names, None, class_names, identity=identity, encoded=tuple(encoded))
 
     def source(self, i: int) -> Path | IO[bytes]:
         """The bytes of image i, as a file."""

@@ -35,7 +35,7 @@ from .datasets import ImageSet
 from .encode import Skipped, encode
 from .errors import FileError, InputError
 from .features import FeatureSet
-from .prompts import text_head
+from .prompts import as_templates, text_head
 
 if TYPE_CHECKING:
     from .encoders import Encoder
@@ -46,7 +46,7 @@ def extract(
     encoder: Encoder,
     out: str | Path,
     *,
-    templates: Sequence[str],
+    templates: str | Sequence[str],
     views: int = 0,
     batch_size: int = 64,
     workers: int | None = 0,
@@ -62,6 +62,7 @@ def extract(
     out = check_feature_file(out)
     if not images.class_names:
         raise InputError(f"{images.name} has no class names. Name the classes (--classes).")
+    templates = as_templates(templates)
     about = _about(images, encoder, templates, views, seed)
     with Parts(out, {**about, "class_names": list(images.class_names)}) as parts:
         first = parts.done()
@@ -75,8 +76,11 @@ def extract(
                 writer.add(batch)
                 advance(batch.stop - batch.start)
         features, all_views, positions, skipped = parts.joined()
-        if strict:
-            _refuse(skipped, images)
+        if strict and skipped:
+            raise FileError(
+                f"an earlier run left out {len(skipped):,} image(s): {skipped[0][1]} "
+                f"If repaired, delete {parts.folder} and start again (--strict: none is left out)."
+            )
         if not positions:
             parts.remove()  # once they are repaired, they are to be read again
             raise InputError(f"none of the {len(images):,} images could be read; the first: {skipped[0][1]}")
@@ -121,7 +125,7 @@ def check_same_encoder(features: FeatureSet, other: Encoder | FeatureSet) -> Non
 
 def _about(images: ImageSet, encoder: Encoder, templates: Sequence[str], views: int, seed: int) -> dict[str, Any]:
     """All that the features depend on."""
-    listed = json.dumps([images.paths, images.labels], ensure_ascii=False).encode()
+    listed = json.dumps([images.paths, images.labels, images.identity], ensure_ascii=False).encode()
     return {
         **encoder.provenance,
         "dataset": images.name,

@@ -71,6 +71,10 @@ def _files(features: FeatureSet) -> list[Path]:
             "these features do not say which images and which encoder they come from. "
             "Make them with `kedge extract`, or choose a method that needs neither."
         )
+    if str(known["root"]).startswith("hf:"):
+        raise InputError(
+            "these images are in a Hugging Face dataset, not in files. Choose a method that needs only features."
+        )
     root = Path(str(known["root"]))
     files = [root / path for path in features.paths]
     gone = [path for path in files if not path.is_file()]

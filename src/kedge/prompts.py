@@ -73,7 +73,16 @@ def class_names(given: str | Path | Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def text_head(encoder: Encoder, class_names: Sequence[str], templates: Sequence[str]) -> TextHead:
+def as_templates(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Templates that were passed from Python, one or several; each must say once where the class name goes."""
+    templates = (given,) if isinstance(given, str) else tuple(given)
+    for template in templates:
+        if template.count("{}") != 1:
+            raise InputError(f"the template {template!r} must have {{}} for the class name exactly once. Correct it.")
+    return templates
+
+
+def text_head(encoder: Encoder, class_names: Sequence[str], templates: str | Sequence[str]) -> TextHead:
     """The prototypes of the classes by this encoder, k×d, with its logit scale."""
     import torch
 
@@ -81,6 +90,7 @@ def text_head(encoder: Encoder, class_names: Sequence[str], templates: Sequence[
     from .features import TextHead
     from .progress import track
 
+    templates = as_templates(templates)
     if not class_names or not templates:
         raise InputError(f"{len(class_names)} class names and {len(templates)} templates. Pass at least one of each.")
     step = max(1, PROMPTS_TOGETHER // len(templates))

@@ -107,10 +107,10 @@ def adapt(
             predictions = classify(images, method=chosen, workers=None, **given)
         seconds = time.perf_counter() - start
         summary = {**predictions.summary(), "seconds": seconds}
+        if sort_into:  # first, since it may fail
+            sort(predictions, sort_into)
         if file:
             predictions.write(file)
-        if sort_into:
-            sort(predictions, sort_into)
     if as_json:
         settings = {f.name: getattr(chosen, f.name) for f in dataclasses.fields(cls)}
         origin = {"source": source, "sha256": predictions.features.hash, "kedge": __version__}
@@ -147,7 +147,7 @@ def _tell_summary(summary: Mapping[str, Any]) -> None:
 
 
 def _tell_skipped(skipped: Mapping[str, str]) -> None:
-    for reason in list(skipped.values())[:TOLD]:  # which names the file
-        tell(f"left out: {reason}")
+    for path, reason in list(skipped.items())[:TOLD]:
+        tell(f"left out: {path}: {reason}")
     if len(skipped) > TOLD:
         tell(f"left out: {len(skipped) - TOLD:,} more")

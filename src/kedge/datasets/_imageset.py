@@ -23,6 +23,7 @@ class ImageSet:
     labels: tuple[int, ...] | None
     class_names: tuple[str, ...]
     note: str = ""
+    identity: str = ""  # of the images' content, where their names do not say which they are
 
     def __post_init__(self) -> None:
         if not self.paths:

@@ -40,7 +40,7 @@ def folder(path: str | Path, classes: Sequence[str] | None = None) -> ImageSet:
         what = "a file, not a folder" if path.exists() else "not there"
         raise FileError(f"{path} is {what}. Name a folder of images, or a table of paths and labels (.csv).")
     name = path.resolve().name
-    if (path / TABLE).is_file():
+    if (path / TABLE).is_file() and not _is_output(path / TABLE):
         return _table(path / TABLE, name, classes)
     paths = tuple(sorted(image_files(path)))
     if not paths:
@@ -57,9 +57,10 @@ def folder(path: str | Path, classes: Sequence[str] | None = None) -> ImageSet:
                 f"{path}: {found}, so the classes are not known. Name them (--classes), or sort the images into one "
                 "folder per class."
             )
-        number = {sub: j for j, sub in enumerate(folders)}
-        return ImageSet(name, path, paths, tuple(number[p[0]] for p in parts), tuple(map(readable, folders)))
-    number = {same_name(given): j for j, given in enumerate(classes)}
+        number = _numbers(folders)
+        labels = tuple(number[same_name(part[0])] for part in parts)
+        return ImageSet(name, path, paths, labels, tuple(map(readable, folders)))
+    number = _numbers(classes)
     strangers = [sub for sub in folders if same_name(sub) not in number]
     if on_top or strangers:
         shown = ", ".join(map(repr, strangers[:3])) + (f" and {len(strangers) - 3} more" if len(strangers) > 3 else "")
@@ -69,17 +70,33 @@ def folder(path: str | Path, classes: Sequence[str] | None = None) -> ImageSet:
 
 
 def image_files(root: Path) -> Iterator[str]:
-    """Relative paths of the images below a folder. Links are followed, each folder is visited once."""
-    seen = set()
+    """Relative paths of the images below a folder. Links are followed, but for those to a folder they are in."""
     for here, folders, names in os.walk(root, followlinks=True):
-        if os.path.realpath(here) in seen:
+        above = [root / up for up in Path(here).relative_to(root).parents] if Path(here) != root else []
+        if any(up.resolve() == Path(here).resolve() for up in above):
             folders.clear()
             continue
-        seen.add(os.path.realpath(here))
         folders[:] = [each for each in folders if not each.startswith(".")]
         for name in names:
             if name.lower().endswith(SUFFIXES) and not name.startswith("."):
                 yield (Path(here) / name).relative_to(root).as_posix()
+
+
+def _numbers(classes: Sequence[str]) -> dict[str, int]:
+    """The number of each class by its name, however it is spelt."""
+    number: dict[str, int] = {}
+    for j, given in enumerate(classes):
+        if (other := number.setdefault(same_name(given), j)) != j:
+            raise InputError(
+                f"the classes {classes[other]!r} and {given!r} are the same but for case, _ and -. Rename one."
+            )
+    return number
+
+
+def _is_output(table: Path) -> bool:
+    """Is it a table that `kedge adapt` wrote? Its labels are predictions, not the truth."""
+    with table.open(encoding="utf-8-sig", errors="replace") as file:
+        return file.readline().startswith("image,label,probability,")
 
 
 def _table(path: Path, name: str, classes: tuple[str, ...] | None) -> ImageSet:
@@ -95,7 +112,7 @@ def _table(path: Path, name: str, classes: tuple[str, ...] | None) -> ImageSet:
         return ImageSet(
             name, path.parent, paths, tuple(number[label] for label in labels), tuple(map(readable, distinct))
         )
-    number = {same_name(given): j for j, given in enumerate(classes)}
+    number = _numbers(classes)
     if not any(same_name(label) in number for label in labels):  # then they may be numbers
         number = {str(j): j for j in range(len(classes))}
     for row, label in enumerate(labels):

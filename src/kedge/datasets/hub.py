@@ -63,6 +63,7 @@ def huggingface(
         labels,
         names,
         "" if labels else "labels are unknown: the dataset has none for this split",
+        identity=config or "",
         rows=rows.cast_column(column, datasets.Image(decode=False)),
         column=column,
     )
@@ -73,7 +74,10 @@ def _chosen(name: str, wanted: str | None, columns: Iterable[str], fitting: Sequ
     if wanted is not None and wanted not in columns:
         raise SettingError(f"{name!r} has no column {wanted!r}{did_you_mean(wanted, columns)}")
     if wanted is None and len(fitting) > 1:
-        raise SettingError(f"{name!r} has several columns that fit: {', '.join(fitting)}. Name one of them.")
+        raise SettingError(
+            f"{name!r} has several columns that fit: {', '.join(fitting)}. Name one, in Python: "
+            f"kedge.datasets.huggingface({name!r}, image=…, label=…)."
+        )
     return wanted or (fitting[0] if fitting else None)
 
 

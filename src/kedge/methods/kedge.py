@@ -47,8 +47,8 @@ class is, the batch alone says whether it is here. (With M_k in β, each class e
 own.) The first batch is solved as if alone.
 
 Guaranteed: with v and ρ fixed, each z-step (for a positive semi-definite graph), each π-step and each M-step (without
-unit scaling) lowers L or keeps it. Heuristic: that ω follows z, the neighbour graph, unit means, an image's own say,
-the guard's formulas, the memory.
+unit scaling, of classes that stay present) lowers L or keeps it. Heuristic: that ω follows z, the neighbour graph, unit
+means, putting a class that is hardly there back on its anchor, an image's own say, the guard's formulas, the memory.
 
 Deviations from StatA: the terms above; soft counts; classes with less than a tenth of an image stay on their
 anchors. With ρ = 0, v = 1 and no own-say term, it is StatA with soft counts.
