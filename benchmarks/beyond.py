@@ -123,6 +123,8 @@ def main() -> None:
         "kedge": build("kedge"), "kedge memory=false": build("kedge", {"memory": False}),
     }  # fmt: skip
     sets = list(weak(arguments.files) if arguments.weak else real())
+    if not sets:
+        parser.error(f"no feature files (.npz) in {FEATURES}")
     names = [name for name, _ in sets]
     scores = measure(methods, sets, arguments.seeds, QUICK if arguments.quick else 1)
     show(scores, names, arguments.details)
