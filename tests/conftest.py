@@ -11,6 +11,9 @@ from torch import Tensor
 
 from kedge.arrays import unit
 from kedge.methods import find, methods
+from kedge.report import write_report
+from kedge.results import Record
+from report_tools import some_records
 
 torch.set_num_threads(1)  # the same bits on every machine with the same CPU, however many cores it has
 
@@ -30,6 +33,18 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip(WITHOUT_SHARED)
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def records() -> list[Record]:
+    """Made-up records of every kind, for the report."""
+    return list(some_records())
+
+
+@pytest.fixture(scope="session")
+def written(records: list[Record], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report on them. Do not write beside it: several test files read it."""
+    return write_report(records, tmp_path_factory.mktemp("report") / "report.html")
 
 
 def simulated(

@@ -17,19 +17,9 @@ from kedge.report import write_report
 from kedge.report.figures import KEYS
 from kedge.report.scores import Score, collect
 from kedge.results import Record, Series
-from report_tools import STREAM, Page, find, real, rows_of, scored, some_records, text
+from report_tools import STREAM, Page, find, real, rows_of, scored, text
 
 HOSTILE = "$\\frac{<b>&amp; \"'</td><script>alert(1)</script> \x00\u202e\ud800 ../../etc 文"
-
-
-@pytest.fixture(scope="module")
-def records() -> list[Record]:
-    return list(some_records())
-
-
-@pytest.fixture(scope="module")
-def written(records: list[Record], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(records, tmp_path_factory.mktemp("report") / "report.html")
 
 
 def test_every_picture_is_on_the_page_in_order(written: Path) -> None:

@@ -18,17 +18,7 @@ from PIL import Image
 from kedge.report import write_report
 from kedge.report.drawing import GREY, INK, PALETTE, coarser, spread
 from kedge.results import Record, Series
-from report_tools import STREAM, Page, find, rows_of, scored, some_records, text
-
-
-@pytest.fixture(scope="module")
-def records() -> list[Record]:
-    return list(some_records())
-
-
-@pytest.fixture(scope="module")
-def written(records: list[Record], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(records, tmp_path_factory.mktemp("report") / "report.html")
+from report_tools import STREAM, Page, find, rows_of, scored, text
 
 
 def test_a_picture_without_data_is_left_out_and_an_older_one_goes(tmp_path: Path, records: list[Record]) -> None:

@@ -7,19 +7,21 @@ and then fits its classes to z. They differ in p, and in how the classes are fit
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from . import Batch
+from ..features import TextHead
+from . import Batch, State, Step
 from ._gaussian import Features, floored
 from ._graph import GramGraph, NeighbourGraph
+from ._settings import Configured
 
 RELEASED_CHUNK = 2500  # images per chunk in the program of StatA's authors
 SETTLED = 1e-3  # without a tolerance, a last change of z below this counts as converged
@@ -35,6 +37,31 @@ def compiled_solver(name: str, x: Tensor) -> ModuleType | None:
 @lru_cache
 def _has_numba() -> bool:
     return find_spec("numba") is not None
+
+
+class Iterate(Protocol):
+    """Where a solver stands after an iteration."""
+
+    @property
+    def z(self) -> Tensor:
+        """The assignments, n×k."""
+
+
+class Transductive(Configured):
+    """Base of methods that solve each batch on its own, one iteration at a time."""
+
+    def init(self, head: TextHead) -> State | None:
+        """No state."""
+        return None
+
+    def step(self, state: State | None, batch: Batch) -> Step:
+        """Solve one batch."""
+        z, info = run((iterate.z for iterate in self.iterate(batch)), batch)
+        return Step(None, z, info)
+
+    def iterate(self, batch: Batch) -> Iterator[Iterate]:
+        """The solver."""
+        raise NotImplementedError
 
 
 def neighbour_graph(x: Tensor, m: int, laplacian: float) -> NeighbourGraph:

@@ -47,11 +47,10 @@ import torch
 from torch import Tensor
 
 from ..arrays import unit
-from ..features import TextHead
 from ..progress import track
-from . import Batch, State, Step, Traits
-from ._em import active_classes, hard_counts, neighbour_graph, run, z_step
-from ._settings import Configured, setting
+from . import Batch, Traits
+from ._em import Transductive, active_classes, hard_counts, neighbour_graph, z_step
+from ._settings import setting
 
 R_MAX = 0.999  # K(r) → ∞ as r → 1
 KAPPA_MIN = 1e-30  # as good as 0, with a logarithm
@@ -69,7 +68,7 @@ class Iterate:
 
 
 @dataclass(frozen=True)
-class Moon(Configured):
+class Moon(Transductive):
     """MOON; the defaults are the published settings."""
 
     name: ClassVar[str] = "moon"
@@ -80,15 +79,6 @@ class Moon(Configured):
     laplacian: float = setting(1.0, "λ, weight of the graph", low=0)
     kappa_max: float = setting(500.0, "bound on κ after the start", above=0)
     iterations: int = setting(10, "z-steps with an M-step; one more z-step ends the solve", low=0)
-
-    def init(self, head: TextHead) -> State | None:
-        """No state: each batch is solved on its own."""
-        return None
-
-    def step(self, state: State | None, batch: Batch) -> Step:
-        """Solve one batch."""
-        z, info = run((iterate.z for iterate in self.iterate(batch)), batch)
-        return Step(None, z, info)
 
     @torch.no_grad()
     def iterate(self, batch: Batch) -> Iterator[Iterate]:

@@ -42,13 +42,12 @@ import torch
 from torch import Tensor
 
 from ..arrays import unit
-from ..features import TextHead
 from ..progress import track
-from . import Batch, State, Step, Traits
-from ._em import neighbour_graph, run, shared_variance, z_step
+from . import Batch, Traits
+from ._em import Transductive, neighbour_graph, shared_variance, z_step
 from ._gaussian import Features
 from ._graph import NeighbourGraph
-from ._settings import Configured, setting
+from ._settings import setting
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Iterate:
 
 
 @dataclass(frozen=True)
-class TransCLIP(Configured):
+class TransCLIP(Transductive):
     """TransCLIP; the defaults are those of StatA's comparison."""
 
     name: ClassVar[str] = "transclip"
@@ -75,15 +74,6 @@ class TransCLIP(Configured):
     iterations: int = setting(10, "M-steps, each after `z_steps` z-steps; z-steps also end the solve", low=0)
     z_steps: int = setting(5, "z-steps per iteration", low=1)
     released_variance: bool = setting(False, "Σ as the program has it for n > 2500: divided once per chunk")
-
-    def init(self, head: TextHead) -> State | None:
-        """No state: each batch is solved on its own."""
-        return None
-
-    def step(self, state: State | None, batch: Batch) -> Step:
-        """Solve one batch."""
-        z, info = run((iterate.z for iterate in self.iterate(batch)), batch)
-        return Step(None, z, info)
 
     @torch.no_grad()
     def iterate(self, batch: Batch) -> Iterator[Iterate]:
