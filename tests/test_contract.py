@@ -46,7 +46,7 @@ def test_contract(check: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize("method", [toy.Plain(), toy.Running(), toy.Viewing()])
 def test_honest_methods_pass(method: Any) -> None:
-    assert check_method(method) == {}
+    check_method(method)
 
 
 BROKEN: list[tuple[Any, set[str]]] = [
@@ -134,12 +134,12 @@ def test_error_names_the_method_and_what_was_found() -> None:
 
 
 def test_registered_name_is_enough() -> None:
-    assert check_method("zero-shot") == {}
+    check_method("zero-shot")
 
 
 def test_skip_needs_a_reason_and_a_known_name() -> None:
     reason = {"permuted_images_permute_rows": "images are averaged in their order"}
-    assert check_method(toy.DependsOnOrder(), skip=reason) == {}
+    check_method(toy.DependsOnOrder(), skip=reason)
     with pytest.raises(kedge.SettingError, match="without a reason"):
         check_method(toy.DependsOnOrder(), skip={"permuted_images_permute_rows": " "})
     with pytest.raises(kedge.SettingError, match="did you mean 'permuted_images_permute_rows'"):
@@ -171,5 +171,5 @@ def test_methods_with_encoders_are_tried() -> None:
                 weight.mul_(1 + 1e-9)
             return z
 
-    assert check_method(Encoding()) == {}
+    check_method(Encoding())
     assert "changes_nothing_it_is_given" in broken_checks(Training())
