@@ -17,7 +17,7 @@ from torch import Tensor
 import kedge
 from kedge import Batch, FeatureSet, Step, progress
 from kedge.errors import ContractError, FileError, InputError, SettingError
-from kedge.evaluate import dataset_name, evaluate
+from kedge.evaluate import all_images, dataset_name, evaluate
 from kedge.methods import State
 from kedge.results import Record, load_records
 from kedge.scenarios import Plan, as_labels, draw, hash_labels
@@ -307,3 +307,38 @@ class TestRecords:
         (tmp_path / "empty").mkdir()
         with pytest.raises(FileError, match=r"no records in .*empty"):
             load_records([tmp_path / "empty"])
+
+
+class TestManyTasksOfOneFeatureSet:
+    """Zero-shot is computed once, for all images, and each batch takes its rows: with the same outcome."""
+
+    def test_a_part_of_a_batch_knows_what_it_would_compute(self) -> None:
+        f = simulate(300, 20, d=32, seed=3)
+        rows = torch.tensor([5, 250, 5, 17])
+        part, alone = all_images(f).take(rows), Batch(f.image_features[rows], f.head)
+        assert torch.equal(part.features, alone.features)
+        torch.testing.assert_close(part.log_zero_shot, alone.log_zero_shot, atol=1e-5, rtol=1e-6)
+        torch.testing.assert_close(part.shared_variance, alone.shared_variance, atol=0, rtol=1e-5)
+
+    def test_views_go_along(self) -> None:
+        views = torch.randn(4, 3, 8, generator=torch.Generator().manual_seed(0))
+        f = simulate(4, 3, d=8)
+        part = Batch(f.image_features, f.head, views).take(torch.tensor([2, 0]))
+        assert part.views is not None
+        assert torch.equal(part.views, views[[2, 0]])
+
+    @pytest.mark.parametrize("method", ["stata", "kedge", "transclip", "tda", "zero-shot"])
+    @pytest.mark.parametrize("scenario", ["very-low", "stream-high"])
+    def test_together_or_one_by_one(self, method: str, scenario: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        f = simulate(400, 30, d=32, seed=1)
+        takes = []
+        monkeypatch.setattr(Batch, "take", lambda self, rows, take=Batch.take: takes.append(1) or take(self, rows))
+        together = evaluate(method, f, scenario, tasks=25)
+        assert len(takes) == together.batches
+        monkeypatch.setattr("kedge.evaluate.KEPT_ENTRIES", 0)
+        one_by_one = evaluate(method, f, scenario, tasks=25)
+        assert len(takes) == together.batches  # none more
+        assert together.series.accuracy == one_by_one.series.accuracy
+        assert together.zero_shot == one_by_one.zero_shot
+        assert together.calibration_error == pytest.approx(one_by_one.calibration_error, abs=1e-5)
+        assert together.harmed == one_by_one.harmed

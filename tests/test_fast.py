@@ -11,11 +11,12 @@ from torch.nn.functional import normalize
 
 import kedge
 from kedge.methods import Batch
+from kedge.methods._neighbours import nearest_neighbours
 from kedge.simulate import simulate
 
 pytest.importorskip("numba", reason="the compiled solver is the extra `fast`")
 
-from kedge.methods import _fast
+from kedge.methods import _fast, _fast_neighbours
 
 
 def largest_difference(x: torch.Tensor, t: torch.Tensor, logit_scale: float = 100.0, **settings: object) -> float:
@@ -78,8 +79,10 @@ def test_duplicates_and_rounded_prototypes() -> None:
 
 @pytest.mark.parametrize("method", ["stata", "kedge"])
 @pytest.mark.parametrize("crowd", [800, 1600])
-def test_a_hub_of_hundreds_of_neighbours(method: str, crowd: int) -> None:
+def test_a_hub_of_hundreds_of_neighbours(method: str, crowd: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Identical images (frozen frames, placeholders) have the same few of them as neighbours: pulls beyond e^88."""
+    # Both get the same neighbours: which of the identical images come first is anyone's choice.
+    monkeypatch.setattr(f"kedge.methods.{method}.nearest_neighbours", lambda x, m, **_: nearest_neighbours(x, m))
     f = simulate(50, 20, d=32, seed=5)
     x = torch.cat([f.image_features[:1].expand(crowd, -1), f.image_features])
     assert largest_difference(x, f.head.features, method=method) < 2e-5
@@ -93,34 +96,72 @@ def test_a_very_strong_graph() -> None:
 def test_in_blocks_and_on_two_threads(monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
     f = simulate(500, 30, d=32, k_eff=6, seed=7)
     whole = kedge.adapt(f).probs
+    monkeypatch.setattr(_fast, "HELD_ROWS", 100)
     monkeypatch.setattr(_fast, "BLOCK_ROWS", 64)
-    monkeypatch.setattr(_fast, "NEIGHBOUR_ROWS", 37)
+    monkeypatch.setattr(_fast_neighbours, "SIDE", 37)
+    monkeypatch.setattr(_fast_neighbours, "SHARED_SIDE", 37)
     monkeypatch.setattr(_fast, "THREADED_ENTRIES", 1)
     torch.testing.assert_close(kedge.adapt(f).probs, whole, atol=2e-6, rtol=0)
 
 
 def test_a_best_class_that_moves_far_away_is_no_longer_the_ceiling() -> None:
     """w is taken relative to the anchors' maximum, useless where that class has left and others are far below."""
-    anchored, log_y = np.array([[0, -100, -101]], np.float32), np.zeros((1, 3), np.float32)
-    w = np.empty_like(anchored)
-    _fast._weigh(
-        0,
-        1,
-        anchored,
-        anchored.max(axis=1),
-        log_y,
-        np.array([0]),
-        np.full((1, 1), -500, np.float32),
-        np.zeros(1, bool),
-        w,
-    )
+    unary, score = np.array([[0, -100, -101]], np.float32), np.full((1, 1), -500, np.float32)
+    anchored, w = unary.copy(), np.array([[1, 0, 0]], np.float32)
+    zeros, ones = np.zeros((1, 3), np.float32), np.ones(1, np.float32)
+    reference, total, stirred = np.zeros(1, np.float32), ones.copy(), np.zeros(1, np.float32)
+    nobody = np.empty(0, np.int64)
+    state = (zeros, anchored, zeros, unary, reference, w, total, stirred)
+    _fast._weigh(0, 1, 0, np.array([0]), score, zeros[0], zeros[0], nobody, *state)
     np.testing.assert_allclose(w / w.sum(), [[0, 1 / (1 + np.exp(-1)), np.exp(-1) / (1 + np.exp(-1))]], atol=1e-6)
+    assert reference[0] == -100
+    assert stirred[0] >= 1
+
+
+def test_a_class_without_images_falls_back_to_its_anchor() -> None:
+    log_y, anchored = np.zeros((1, 2), np.float32), np.array([[-1, -2]], np.float32)
+    unary, w = np.array([[-1, -7]], np.float32), np.exp(np.array([[0, -6]], np.float32))
+    reference, total, stirred = np.full(1, -1, np.float32), w.sum(axis=1), np.zeros(1, np.float32)
+    nobody, none = np.empty(0, np.int64), np.empty(0, np.float32)
+    state = (log_y, anchored, log_y, unary, reference, w, total, stirred)
+    _fast._weigh(0, 1, 0, nobody, np.empty((0, 1), np.float32), none, none, np.array([1]), *state)
+    np.testing.assert_array_equal(unary, anchored)
+    np.testing.assert_allclose(w, [[1, np.exp(-1)]], rtol=1e-6)
+    np.testing.assert_allclose(total, [1 + np.exp(-1)], rtol=1e-6)
+    np.testing.assert_allclose(stirred, (np.exp(-1) - np.exp(-6)) / total, rtol=1e-4)
+
+
+def test_what_is_at_rest_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The speed of small batches rests on it: in the end hardly a class is fitted again."""
+    fitted = []
+    moments = _fast.Solver.moments
+
+    def counted(solver: _fast.Solver, counts: np.ndarray) -> object:
+        result = moments(solver, counts)
+        fitted.append((len(solver.classes), np.count_nonzero(counts)))
+        return result
+
+    monkeypatch.setattr(_fast.Solver, "moments", counted)
+    kedge.adapt(simulate(64, 100, k_eff=10, seed=0))
+    assert fitted[0][0] == fitted[0][1] > 10
+    assert fitted[-1][0] < fitted[-1][1] / 2
+
+
+@pytest.mark.parametrize(("n", "d"), [(64, 32), (7, 5), (9, 6), (1, 3)])
+def test_phi_and_its_transpose(n: int, d: int) -> None:
+    x = np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
+    phi, phi_t = np.full((n, 2 * d), np.nan, np.float32), np.full((2 * d, n), np.nan, np.float32)
+    _fast._phi(0, n, 0, x, x.mean(axis=0), phi)
+    _fast._transpose(phi, phi_t)
+    centred = x - x.mean(axis=0)
+    np.testing.assert_allclose(phi, np.hstack([centred, centred**2]), atol=1e-6)
+    np.testing.assert_array_equal(phi_t, phi.T)
 
 
 def test_exponentials_are_exact_to_float32() -> None:
     v = np.concatenate([np.linspace(-69, 0, 4001), np.linspace(0, 30, 999)]).astype(np.float32)
     mine = v.copy()
-    _fast._exp(mine, np.empty(len(v), np.int32))
+    _fast._exp(mine, len(v), np.empty(len(v), np.int32))
     np.testing.assert_allclose(mine, np.exp(v.astype(np.float64)), rtol=3e-7)
 
 
@@ -128,8 +169,8 @@ def test_neighbours_are_those_of_the_torch_graph() -> None:
     x = normalize(torch.randn(130, 16, generator=torch.Generator().manual_seed(0)))
     from kedge.methods._graph import NeighbourGraph
 
-    nearest, similarity = _fast.nearest_neighbours(x, 4)
-    ours, theirs = _fast.symmetric_graph(nearest, 0.5 * similarity), NeighbourGraph.of(x, 4, 0.5)
+    nearest = nearest_neighbours(x, 4)
+    ours, theirs = _fast.symmetric_graph(nearest.indices, 0.5 * nearest.similarity), NeighbourGraph.of(nearest, 0.5)
     assert torch.equal(torch.from_numpy(ours.offsets).int(), theirs.offsets)
     assert torch.equal(torch.from_numpy(ours.columns), theirs.columns)
     torch.testing.assert_close(torch.from_numpy(ours.values), theirs.values)
@@ -175,10 +216,10 @@ def test_kedge_along_a_stream(settings: dict[str, object]) -> None:
 
 
 def test_without_numba_torch_solves(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kedge.methods import _em
+    from kedge.methods import _compiled
 
     f = simulate(20, 5, d=16, seed=0)
-    monkeypatch.setattr(_em, "_has_numba", lambda: False)
+    monkeypatch.setattr(_compiled, "_has_numba", lambda: False)
     monkeypatch.setattr(_fast, "solve", None)
     z = kedge.StatA().step(None, Batch(f.image_features, f.head)).z
     torch.testing.assert_close(z, kedge.adapt(f, compiled=False).probs)

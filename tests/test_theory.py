@@ -18,7 +18,8 @@ from conftest import simulated
 from kedge.arrays import unit
 from kedge.methods._em import RELEASED_CHUNK
 from kedge.methods._gaussian import VARIANCE_FLOOR
-from kedge.methods._graph import BLOCK_ROWS, GramGraph, NeighbourGraph, nearest_neighbours
+from kedge.methods._graph import GramGraph, NeighbourGraph
+from kedge.methods._neighbours import nearest_neighbours
 from kedge.methods.stata import Iterate, StatA
 
 ROUND_OFF = 1e-13  # relative; measured: 4e-16
@@ -202,14 +203,15 @@ def test_tiny_batches(n: int, k: int) -> None:
 
 
 def test_neighbour_graph_is_the_symmetric_sum() -> None:
-    n = 2 * BLOCK_ROWS + 17  # several blocks, the last one short
+    n = 529
     x, _ = simulated(n, 5, 8, noise=1.0)
     x[7] = x[400]  # a duplicate is a neighbour
     w = oracle.nearest(x, 3)
     z = torch.randn(n, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    assert (NeighbourGraph.of(x, 3, 0.25) @ z - 0.25 * (w + w.T) @ z).abs().max() <= 1e-12
+    nearest = nearest_neighbours(x, 3)
+    assert (NeighbourGraph.of(nearest, 0.25) @ z - 0.25 * (w + w.T) @ z).abs().max() <= 1e-12
     assert (GramGraph(x, 0.25) @ z - 0.25 * x @ x.T @ z).abs().max() <= 1e-12
-    assert nearest_neighbours(x, 3)[0][[7, 400], 0].tolist() == [400, 7]
+    assert nearest.indices[[7, 400], 0].tolist() == [400, 7]
 
 
 @pytest.mark.parametrize("n", [RELEASED_CHUNK - 1, RELEASED_CHUNK + 100, 2 * RELEASED_CHUNK + 1])

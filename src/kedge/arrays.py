@@ -5,29 +5,42 @@ Everything behind the door is a torch tensor of unit rows in float32 or float64.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from .errors import InputError
 
 Array = Any  # numpy.ndarray | torch.Tensor: what people hand in, and get back
 
-ROWS_PER_CHECK = 16_384  # rows looked at together, so that a memory-mapped array never comes in whole
+BLOCK_ENTRIES = 1 << 22  # worked on together, so that a memory-mapped array never comes in whole
+
+
+def row_blocks(shape: Sequence[int]) -> list[slice]:
+    """The rows of an array of this shape, in blocks of at most BLOCK_ENTRIES entries, or of one row if that is more."""
+    rows, *width = shape
+    step = max(1, BLOCK_ENTRIES // max(1, math.prod(width)))
+    return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
 
 
 def as_tensor(array: Array, name: str, ndim: int) -> Tensor:
-    """A tensor that shares the array's memory where it can; refuses other than `ndim`-dimensional floats."""
+    """A tensor that shares the array's memory where it can; refuses other than `ndim`-dimensional floats.
+
+    Never write to it: the memory may be the caller's, and a file opened for reading ends a program that writes to it.
+    """
     if not isinstance(array, Tensor):
         array = np.asarray(array)
         if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
             raise InputError(f"{name} must be an array of floats; got dtype {array.dtype}. Convert it to float32.")
-        if not array.flags.writeable or any(stride < 0 for stride in array.strides):
-            array = array.copy()  # torch can not share such memory
-        tensor = torch.from_numpy(np.ascontiguousarray(array).astype(array.dtype.newbyteorder("="), copy=False))
+        if any(stride < 0 for stride in array.strides):
+            array = array.copy()  # torch has no such tensors
+        array = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("="), copy=False)
+        tensor = torch.from_numpy(array if array.flags.writeable else np.asarray(_Shared(array)))
     else:
         tensor = array.detach()
     if not tensor.is_floating_point():
@@ -44,6 +57,14 @@ def as_tensor(array: Array, name: str, ndim: int) -> Tensor:
     return tensor
 
 
+class _Shared:
+    """The memory of a read-only array, said to be writable: torch shares no other without a warning."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.array = array  # lives as long as the tensor does
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+
+
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -55,11 +76,11 @@ def norm_tolerance(dtype: torch.dtype) -> float:
 def check_unit_rows(x: Tensor, name: str, *, normalize: bool = False) -> None:
     """Refuse NaN, Inf and zero rows, and (unless they will be normalised) rows that are not of unit norm."""
     tolerance = norm_tolerance(x.dtype)
-    for start in range(0, len(x), ROWS_PER_CHECK):
-        norms = working(x[start : start + ROWS_PER_CHECK]).norm(dim=-1)
+    for rows in row_blocks(x.shape):
+        norms = working(x[rows]).norm(dim=-1)
         if bool(((norms - 1).abs() <= tolerance).all()):
             continue
-        _explain_bad_rows(x[start : start + ROWS_PER_CHECK], norms, start, name, tolerance, normalize)
+        _explain_bad_rows(x[rows], norms, rows.start, name, tolerance, normalize)
 
 
 def _explain_bad_rows(x: Tensor, norms: Tensor, start: int, name: str, tolerance: float, normalize: bool) -> None:
@@ -101,12 +122,19 @@ def working(x: Tensor, like: Tensor | None = None) -> Tensor:
 
 
 def unit_rows(x: Tensor, *, normalize: bool = False, like: Tensor | None = None) -> Tensor:
-    """Checked rows, ready to compute with. Half-precision rows get back the unit norm that rounding took."""
-    rows = working(x)
-    if normalize:  # values so large or small that their squares are lost come in range first
-        rows = rows / rows.abs().amax(dim=-1, keepdim=True)
-    if normalize or x.dtype in HALF:
-        rows = unit(rows)
+    """Checked rows, ready to compute with. Half-precision rows get back the unit norm that rounding took.
+
+    Rows that need nothing are shared; the others become one new array, filled block by block.
+    """
+    if not normalize and x.dtype not in HALF:
+        rows = working(x)
+    else:
+        rows = working(x[:0]).new_empty(x.shape)
+        for part in row_blocks(x.shape):
+            block = working(x[part])
+            if normalize:  # values so large or small that their squares are lost come in range first
+                block = block / block.abs().amax(dim=-1, keepdim=True)
+            rows[part] = unit(block)
     return rows if like is None else working(rows, like)
 
 

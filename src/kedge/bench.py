@@ -25,10 +25,11 @@ from ._files import check_writable
 from ._pool import spread
 from .cells import Cell, Planned, plan_cells
 from .errors import FileError, SettingError
-from .evaluate import evaluate
+from .evaluate import all_images, evaluate
 from .features import FeatureSet
 from .grid import PRESETS, Grid, whole
 from .image_source import ImageSource
+from .methods import Batch
 from .progress import track
 from .results import Record
 from .scenarios import Plan, draw
@@ -85,11 +86,12 @@ def run(grid: Grid, out: str | Path | None = None, jobs: int | None = None) -> O
 
 
 class Runner:
-    """Runs cells in this process. Remembers feature files, the last plan and the last images: neighbours share them."""
+    """Runs cells in this process. Remembers feature files, the last plan, images, zero-shot: neighbours share them."""
 
     def __init__(self) -> None:
         self._features: dict[Path, FeatureSet] = {}
         self._images: tuple[str, ImageSource] | None = None
+        self._everything: tuple[str, Batch] | None = None
         self._plan: tuple[object, Plan] | None = None
 
     def __call__(self, cell: Cell) -> Record:
@@ -119,8 +121,11 @@ class Runner:
         if self._plan is None or self._plan[0] != key:
             assert features.labels is not None
             self._plan = key, draw(cell.scenario, features.labels.numpy(), cell.seed, cell.tasks)
+        if self._everything is None or self._everything[0] != features.hash:
+            self._everything = features.hash, all_images(features)
         images = self.images(features) if cell.method.traits.needs == "encoder" else None
-        return replace(evaluate(cell.method, features, self._plan[1], images=images), dataset=cell.file.dataset)
+        record = evaluate(cell.method, features, self._plan[1], images=images, everything=self._everything[1])
+        return replace(record, dataset=cell.file.dataset)
 
 
 def _results(cells: Sequence[Cell], jobs: int, runner: Runner) -> Generator[tuple[Cell, Record], None, None]:

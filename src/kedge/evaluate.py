@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, fields
-from typing import Any
+from dataclasses import asdict, fields, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ._version import __version__
+from .arrays import unit_rows
 from .errors import ContractError, InputError
 from .features import FeatureSet
 from .image_source import ImageSource
-from .methods import Method, build, check_needs
+from .methods import Batch, Method, Step, build, check_needs
 from .metrics import PerClass, Reliability, paired_bootstrap
 from .progress import hidden, track
 from .results import Record, Series
 from .scenarios import Plan, Scenario, draw
-from .stream import Stream
 
+KEPT_ENTRIES = 1 << 28  # of zero-shot n×k: larger ones are not kept for all batches, but made for each
 COMPOSITION_BATCHES = 400  # a longer stream's class composition is not kept: no picture shows more
 
 
@@ -35,11 +38,15 @@ def evaluate(
     seed: int = 0,
     tasks: int | None = None,
     images: ImageSource | None = None,
+    everything: Batch | None = None,
     **settings: Any,
 ) -> Record:
     """Run the plan of a scenario (or a plan made before) and score it; zero-shot is scored on the same images.
 
     images: for methods that adapt the encoder, if it is open already; else it is opened where the features say.
+    everything: `all_images(features)`, if it is used more than once: what is computed of all images is kept there.
+
+    The seconds are the method's own: zero-shot's probabilities are made before.
     """
     chosen = build(method, settings)
     if features.labels is None:
@@ -53,20 +60,11 @@ def evaluate(
     else:
         plan = draw(scenario, labels, seed, tasks)
     runner = _Scores(features.head.k)
-    only_one = sum(map(len, plan.episodes)) == 1  # then it may be long, and is worth a bar of its own
     _reset_peak_memory()
-    for number, episode in enumerate(track(plan.episodes, "tasks")):
-        stream = Stream(chosen, features.head)
-        for indices in episode:
-            batch = features.take(indices)
-            pixels, encoder = (source.pixels(indices), source.encoder.visual) if source else (None, None)
-            with nullcontext() if only_one else hidden():  # bars would be timed too
-                start = time.perf_counter()
-                result = stream.step(batch.image_features, batch.views, images=pixels, encoder=encoder)
-                seconds = time.perf_counter() - start
-            if not result.probs.isfinite().all():  # argmax would make a label of it
-                raise ContractError(f"{chosen.name} gave probabilities that are not finite, in task {number}.")
-            runner.add(number, labels[indices], result.probs.numpy(), result.zero_shot.numpy(), seconds)
+    for number, indices, step, zero_shot, seconds in _steps(chosen, features, plan, source, everything):
+        if not math.isfinite(float(step.z.sum())):  # the best of it would be a label all the same
+            raise ContractError(f"{chosen.name} gave probabilities that are not finite, in task {number}.")
+        runner.add(number, labels[indices], _Answer.of(step.z), zero_shot, seconds)
     return runner.record(
         method=chosen.name,
         settings=changed_settings(chosen),
@@ -84,6 +82,59 @@ def evaluate(
         torch=torch.__version__,
         machine=f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} thread(s)",
     )
+
+
+class _Answer(NamedTuple):
+    """For each of n images the label, and the probability it was given."""
+
+    labels: NDArray[np.int64]
+    confidence: NDArray[Any]
+
+    @classmethod
+    def of(cls, z: Tensor) -> _Answer:
+        """From probabilities, n×k."""
+        best, labels = z.max(dim=1)
+        return cls(labels.numpy(), best.numpy())
+
+    @classmethod
+    def of_zero_shot(cls, batch: Batch) -> _Answer:
+        """The encoder's own."""
+        best, labels = batch.log_zero_shot.max(dim=1)
+        return cls(labels.numpy(), best.exp().numpy())
+
+
+def _steps(
+    method: Method, features: FeatureSet, plan: Plan, source: ImageSource | None, everything: Batch | None
+) -> Iterator[tuple[int, NDArray[np.int64], Step, _Answer, float]]:
+    """Of every batch of a plan: the task's number, the images, the step, zero-shot's answer and the step's seconds."""
+    everything = everything or all_images(features)
+    x, head = everything.features, everything.head
+    sizes = [len(indices) for episode in plan.episodes for indices in episode]
+    only_one = len(sizes) == 1  # then it may be long, and is worth a bar of its own
+    together = len(x) * head.k <= KEPT_ENTRIES and not only_one and sum(sizes) >= len(x)
+    if together:
+        zero_shot = _Answer.of_zero_shot(everything)  # once, and taken from there
+    for number, episode in enumerate(track(plan.episodes, "tasks")):
+        state = method.init(head)
+        for indices in episode:
+            rows = torch.from_numpy(indices)
+            batch = everything.take(rows) if together else Batch(x[rows], head)
+            if features.views is not None:
+                batch = replace(batch, views=unit_rows(features.views[rows], like=x))
+            if source:
+                batch = replace(batch, images=source.pixels(indices), encoder=source.encoder.visual)
+            told = _Answer(*(table[indices] for table in zero_shot)) if together else _Answer.of_zero_shot(batch)
+            with nullcontext() if only_one else hidden(), torch.no_grad():  # bars would be timed too
+                start = time.perf_counter()
+                step = method.step(state, batch)
+                seconds = time.perf_counter() - start
+            state = step.state
+            yield number, indices, step, told, seconds
+
+
+def all_images(features: FeatureSet) -> Batch:
+    """All images of a feature set in one batch, ready to take others from."""
+    return Batch(unit_rows(features.image_features, like=features.head.features), features.head)
 
 
 def changed_settings(method: Method) -> dict[str, Any]:
@@ -111,16 +162,14 @@ class _Scores:
     """Adds up batches; `record` makes the scores of them."""
 
     def __init__(self, k: int) -> None:
-        self.series = Series()
+        self.k, self.series = k, Series()
         self.reliability, self.zero_shot_reliability = Reliability.empty(), Reliability.empty()
         self.per_class, self.zero_shot_per_class = PerClass.empty(k), PerClass.empty(k)
         self.seconds = 0.0
 
-    def add(
-        self, episode: int, labels: NDArray[Any], probs: NDArray[Any], zero_shot: NDArray[Any], seconds: float
-    ) -> None:
-        """Score one batch: labels (n), adapted and zero-shot probabilities (n×k)."""
-        right = self._count(labels, probs, self.reliability, self.per_class)
+    def add(self, episode: int, labels: NDArray[Any], answer: _Answer, zero_shot: _Answer, seconds: float) -> None:
+        """Score the answers for one batch with these labels (n)."""
+        right = self._count(labels, answer, self.reliability, self.per_class)
         right0 = self._count(labels, zero_shot, self.zero_shot_reliability, self.zero_shot_per_class)
         self.seconds += seconds
         series = self.series
@@ -130,12 +179,12 @@ class _Scores:
         series.accuracy.append(float(right.mean()))
         series.zero_shot.append(float(right0.mean()))
         if episode == 0 and len(series.composition) < COMPOSITION_BATCHES:
-            series.composition.append((np.bincount(labels, minlength=probs.shape[1]) / len(labels)).round(4).tolist())
+            series.composition.append((np.bincount(labels, minlength=self.k) / len(labels)).round(4).tolist())
 
     @staticmethod
-    def _count(labels: NDArray[Any], z: NDArray[Any], reliability: Reliability, per_class: PerClass) -> NDArray[Any]:
-        right: NDArray[Any] = z.argmax(axis=1) == labels
-        reliability.add(z.max(axis=1), right)
+    def _count(labels: NDArray[Any], answer: _Answer, reliability: Reliability, per_class: PerClass) -> NDArray[Any]:
+        right: NDArray[Any] = answer.labels == labels
+        reliability.add(answer.confidence, right)
         per_class.add(labels, right)
         return right
 

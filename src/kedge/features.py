@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ._files import content_hash, existing, load_tensors, save_tensors
-from .arrays import Array, as_tensor, check_unit_rows, unit_rows, working
+from .arrays import Array, as_tensor, check_unit_rows, is_unit, row_blocks, unit, unit_rows, wide, working
 from .errors import FileError, InputError
 
 KIND, VERSION = "features", 1
@@ -75,6 +75,31 @@ class TextHead:
     def d(self) -> int:
         """Dimension of the features."""
         return self.features.shape[1]
+
+    @cached_property
+    def unit_features(self) -> Tensor:
+        """The prototypes at unit norm, k×d: `features` itself if they are that to their last digits."""
+        return self.features if is_unit(self.features) else unit(self.features)
+
+    def log_zero_shot(self, x: Tensor) -> Tensor:
+        """log ŷ, n×k: the log of softmax(τ x tᵀ), for unit features x (n×d) of the head's precision and device.
+
+        Multiplied in float64: at τ = 100 float32's rounding would be seen in the fifth digit of ŷ. Of many images in
+        blocks of rows, so that no n×d and no n×k array of float64 is ever held.
+        """
+        full = wide(x)
+        t = self.features.to(full).T
+
+        def block(x: Tensor) -> Tensor:
+            return torch.log_softmax(self.logit_scale * (x.to(full) @ t), dim=1).to(x.dtype)
+
+        blocks = row_blocks((len(x), self.d + self.k))
+        if len(blocks) == 1:
+            return block(x)
+        log_y = x.new_empty(len(x), self.k)
+        for rows in blocks:
+            log_y[rows] = block(x[rows])
+        return log_y
 
     def like(self, x: Tensor) -> TextHead:
         """This head on the device and in the precision of `x`."""

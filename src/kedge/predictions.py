@@ -111,7 +111,7 @@ class Predictions:
         plain = {**self.columns, "changed": self.columns["changed"].tolist()}
         for name in ("probability", "zero_shot_probability"):
             # by their shortest decimals: 0.9 of float32 stays 0.9 instead of 0.8999999761581421
-            plain[name] = plain[name].astype(str).astype(float).tolist()
+            plain[name] = map(float, map(str, plain[name]))
         for entries in zip(*plain.values(), strict=True):
             yield dict(zip(plain, entries, strict=True))
 
@@ -151,8 +151,9 @@ class Predictions:
             writer.writerow({**row, "changed": "true" if row["changed"] else "false"})
 
     def _write_json(self, file: TextIO) -> None:
-        lines = (json.dumps(row, ensure_ascii=False) for row in self.rows())
-        file.write("[\n" + ",\n".join(lines) + "\n]\n")  # a row per line, so that people can read and compare it
+        for number, row in enumerate(self.rows()):  # a row per line, so that people can read and compare it
+            file.write((",\n" if number else "[\n") + json.dumps(row, ensure_ascii=False))
+        file.write("\n]\n")
 
 
 def _tensor(array: Array) -> Tensor:

@@ -180,8 +180,12 @@ def _labelled(
     with torch.no_grad():
         step = method.step(state, batch)
         info: Mapping[str, Any] = {"method": method.name, **step.info, "effective_classes": effective_classes(step.z)}
+        if "log_zero_shot" in vars(batch):
+            zero_shot = batch.log_zero_shot.exp()
+        else:  # the method did without: then no array of logarithms is kept beside the probabilities
+            zero_shot = head.log_zero_shot(batch.features).exp_()
         out = like_input(features)
-        result = Result(out(step.z), out(step.z.argmax(dim=1)), out(batch.log_zero_shot.exp()), dict(info))
+        result = Result(out(step.z), out(step.z.argmax(dim=1)), out(zero_shot), dict(info))
     return step.state, result
 
 

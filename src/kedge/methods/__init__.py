@@ -22,9 +22,9 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from ..arrays import wide
 from ..errors import InputError, SettingError, did_you_mean
 from ..features import TextHead
+from ._gaussian import floored, shared_variance, squared_distances
 from ._settings import check_names
 
 State = Mapping[
@@ -60,16 +60,32 @@ class Batch:
     views: Tensor | None = None  # n×v×d
     images: Tensor | None = None  # n×…, mostly n×3×height×width
     encoder: torch.nn.Module | None = None  # images → unit features; a method never leaves it changed
+    part_of: tuple[Batch, Tensor] | None = None  # a batch and the rows (n) of it that are this one
+
+    def take(self, rows: Tensor) -> Batch:
+        """Some of its images (positions): what is computed of all of them once is not computed again for these."""
+        part, views = self.features.index_select(0, rows), self.views
+        return Batch(part, self.head, None if views is None else views.index_select(0, rows), part_of=(self, rows))
 
     @cached_property
     def log_zero_shot(self) -> Tensor:
-        """log ŷ, n×k: the log of softmax(τ x tᵀ). Shared between the method and the caller: do not write to it.
+        """log ŷ, n×k: the log of softmax(τ x tᵀ). Shared between the method and the caller: do not write to it."""
+        if self.part_of:
+            return self.part_of[0].log_zero_shot.index_select(0, self.part_of[1])
+        return self.head.log_zero_shot(self.features)
 
-        Multiplied in float64: at τ = 100 float32's rounding would be seen in the fifth digit of ŷ.
-        """
-        full = wide(self.features)
-        logits = self.head.logit_scale * (self.features.to(full) @ self.head.features.to(full).T)
-        return torch.log_softmax(logits, dim=1).to(self.features.dtype)
+    @cached_property
+    def shared_variance(self) -> Tensor:
+        """Σ' = Σ_ik ŷ_ik (x_i − t_k)² / n, d: one variance for the text prototypes as means."""
+        if self.part_of:
+            whole, rows = self.part_of
+            return floored(whole._squared_distances.index_select(0, rows).mean(dim=0))
+        return shared_variance(self.features, self.head.features, self.log_zero_shot)
+
+    @cached_property
+    def _squared_distances(self) -> Tensor:
+        """Σ_k ŷ_ik (x_i − t_k)², n×d."""
+        return squared_distances(self.features, self.head.features, self.log_zero_shot)
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,6 @@ and then fits its classes to z. They differ in p, and in how the classes are fit
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from importlib import import_module
-from importlib.util import find_spec
-from types import ModuleType
 from typing import Any, Protocol
 
 import torch
@@ -21,22 +17,11 @@ from ..features import TextHead
 from . import Batch, State, Step
 from ._gaussian import Features, floored
 from ._graph import GramGraph, NeighbourGraph
+from ._neighbours import Neighbours, nearest_neighbours
 from ._settings import Configured
 
 RELEASED_CHUNK = 2500  # images per chunk in the program of StatA's authors
 SETTLED = 1e-3  # without a tolerance, a last change of z below this counts as converged
-
-
-def compiled_solver(name: str, x: Tensor) -> ModuleType | None:
-    """The module of that name, if x is float32 on the CPU and numba is installed (`pip install "kedge[fast]"`)."""
-    if x.dtype != torch.float32 or x.device.type != "cpu" or not _has_numba():
-        return None
-    return import_module(name, __package__)
-
-
-@lru_cache
-def _has_numba() -> bool:
-    return find_spec("numba") is not None
 
 
 class Iterate(Protocol):
@@ -48,7 +33,10 @@ class Iterate(Protocol):
 
 
 class Transductive(Configured):
-    """Base of methods that solve each batch on its own, one iteration at a time."""
+    """Base of methods that solve each batch on its own, one iteration at a time, over a graph of neighbours."""
+
+    neighbours: int
+    laplacian: float
 
     def init(self, head: TextHead) -> State | None:
         """No state."""
@@ -56,17 +44,18 @@ class Transductive(Configured):
 
     def step(self, state: State | None, batch: Batch) -> Step:
         """Solve one batch."""
-        z, info = run((iterate.z for iterate in self.iterate(batch)), batch)
-        return Step(None, z, info)
+        nearest = nearest_neighbours(batch.features, self.neighbours)
+        z, info = run((iterate.z for iterate in self.iterate(batch, nearest)), batch)
+        return Step(None, z, {**info, **nearest.info})
 
-    def iterate(self, batch: Batch) -> Iterator[Iterate]:
-        """The solver."""
+    def iterate(self, batch: Batch, nearest: Neighbours | None = None) -> Iterator[Iterate]:
+        """The solver; neighbours are searched for if not given."""
         raise NotImplementedError
 
-
-def neighbour_graph(x: Tensor, m: int, laplacian: float) -> NeighbourGraph:
-    """G = λ/(2m)·(W + Wᵀ), n×n, for unit features x (n×d)."""
-    return NeighbourGraph.of(x, m, laplacian / (2 * m))
+    def _graph(self, batch: Batch, nearest: Neighbours | None) -> NeighbourGraph:
+        """G = λ/(2m)·(W + Wᵀ), n×n."""
+        nearest = nearest or nearest_neighbours(batch.features, self.neighbours)
+        return NeighbourGraph.of(nearest, self.laplacian / (2 * self.neighbours))
 
 
 def z_step(z: Tensor, unary: Tensor, graph: NeighbourGraph | GramGraph) -> Tensor:

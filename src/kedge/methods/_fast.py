@@ -4,25 +4,28 @@ Same equations as stata.py, same result to float32's last digits. Why a second f
 hundred small torch calls, and most of its time is the calls themselves. Here matrix products stay torch's, and compiled
 kernels do what is between them:
 
-    weigh    once per iteration: w_ik = exp(log ŷ_ik + log p_ik / T − max), the part of z that z-steps do not change
+    weigh    after a fit: w_ik = exp(log ŷ_ik + log p_ik / T − r_i), the part of z that z-steps do not change
     pull     one z-step: z_ik ∝ w_ik exp((G z)_ik)
-    fit      from the moments zᵀφ to the classes' new natural parameters, in one pass
-    nearest  the best entries of each row of a block of similarities
+    changed  the classes whose images are others than at their last fit, and their columns of z
+    fit      from the moments zᵀφ to the classes' new natural parameters
 
-Rows at rest. Between z-steps only z changes, so an image whose neighbours moved by less than 1e-7 would move by less
-than that itself: it is left where it is. That is every second row.
+What is at rest is left alone. Between z-steps only z changes: an image whose own w and whose neighbours moved by less
+than 1e-6 would itself move by less than that. A class whose column of z moved by less than 1e-5 since its last fit (sum
+over images) would get nearly the same parameters. Both are most of the work in later iterations, and leaving it out
+changes z by some 1e-6, as float32's rounding does.
 
 Blocks. φ = [x, x²] of a large batch is never held as a whole: rows are taken in blocks, and only class statistics are
 carried from one to the next. Kernels release the interpreter's lock and take a range of rows, so that threads can share
 a large batch; how many, torch.set_num_threads says.
 
-What was tried and did not pay: keeping only classes whose z can matter (at logit scale 100 a quarter of them can, and
-lists cost more than whole vectors save); solving many batches together in padded arrays (15 % faster, twice the code).
+What was tried and did not pay: keeping only classes whose z can matter (at logit scale 100 every image has a hundred,
+and lists cost more than whole vectors save); solving many batches together in padded arrays (a call of a kernel is
+1 µs); BLAS from within kernels (half the speed of torch's for few classes).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -32,10 +35,9 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..arrays import is_unit, unit
 from ..progress import track
-from ._gaussian import VARIANCE_FLOOR, floored
-from ._graph import BLOCK_ENTRIES
+from . import Batch
+from ._gaussian import VARIANCE_FLOOR
 
 Rows = NDArray[Any]
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
@@ -50,170 +52,210 @@ class Graph(NamedTuple):
 
 
 F = np.float32
-AT_REST = F(1e-7)  # a row of z that moved by less (sum of changes) moves nobody else
-BLOCK_ROWS = 8192  # of φ held at once
-NEIGHBOUR_ROWS = 512  # of x xᵀ looked at together
+AT_REST = F(1e-6)  # a row of z that moved by less (sum of changes) moves nobody else
+CLASS_AT_REST = F(1e-5)  # a column of z that moved by less since its class was fitted gives the same fit
+HELD_ROWS = 8192  # of φ that are made once and kept; a larger batch has φ made again in
+BLOCK_ROWS = 1024  # rows at a time: near enough to the cache
 THREADED_ENTRIES = 1 << 19  # of n×k: with fewer, a second thread costs more than it brings
 SMALLEST = F(-69.0)  # e to this is 1e-30: far below float32's 1e-7 of a sum, far above its denormals, which are slow
-HEAVY = F(30.0)  # rows of G that sum to more (hubs, a large λ) are done in logarithms: e^88 is all float32 holds
+LARGEST, LEAST = F(40.0), F(1e-3)  # of log w_ik, and of Σ_k w_ik: beyond, the row gets another r_i
+GENTLE = F(2.0)  # pulls up to this, in either direction, need no exponential of more than a polynomial
+HEAVY = F(8.0)  # rows of G that sum to more (hubs, a large λ) are done in logarithms
 LOWEST, ENDLESS = F(-3e38), 1e30  # in place of infinities, which fastmath rules out
-LOG_LANES, LOG_FACTORS = 16, 32  # ratios of variances are within 1e±9, so 32 of them multiplied are within float64
 LOG2E, LN2_HIGH, LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
 
 
 def solve(
-    x: Tensor,
-    t: Tensor,
-    log_y: Tensor,
+    batch: Batch,
+    graph: Graph,
     *,
     alpha: float,
     soft: bool,
     temperature: float,
-    neighbours: int,
-    laplacian: float,
     unit_means: bool,
     iterations: int,
     z_steps: int,
 ) -> tuple[Tensor, Tensor]:
-    """z (n×k) and the z of an iteration before, for x (n×d), t (k×d) and log ŷ (n×k)."""
-    t, log_y = t.contiguous(), log_y.contiguous()  # kernels are compiled for rows without gaps
-    parts = Parts(x)
-    nearest, similarity = nearest_neighbours(x, neighbours)
-    z = Assignments(log_y, symmetric_graph(nearest, similarity * (laplacian / (2 * neighbours))))
-    var0 = parts.shared_variance(z.tensor, t)  # Eq. parameter-initialization
-    anchored = parts.anchored(log_y, t, var0, 1 / temperature)
-    active, scores = np.empty(0, np.int64), torch.empty(0, len(x))
+    """z (n×k) and the z of an iteration before, for G (n×n)."""
+    t, unit_t, most = batch.head.features, batch.head.unit_features, batch.head.k if soft else len(batch.features)
+    solver = Solver(batch, graph, 1 / temperature, most)
     for iteration in track(range(iterations), "StatA"):
-        z.weigh(anchored, active, scores)
-        z.pull(z_steps)
-
-        # M-step, for the active classes
-        counts = z.tensor.sum(dim=0).numpy() if soft else _hard_counts(z.array)
-        active = counts.nonzero()[0]
-        z_a = z.tensor.index_select(1, torch.from_numpy(active))
-        mass, t_a = z_a.sum(dim=0), t.index_select(0, torch.from_numpy(active))
-        moments = parts.moments(z_a)
-        scores = parts.fitted(moments, mass, counts[active], t_a, var0, alpha, unit_means, 1 / temperature)
-        if iteration == 0 and unit_means and not is_unit(t):
+        solver.pull(z_steps)
+        counts = solver.soft_counts() if soft else solver.hard_counts()
+        moments, mass = solver.moments(counts)  # M-step, for the active classes
+        if iteration == 0 and unit_means and unit_t is not t:
             # From here on an empty class is at unit(t_k), β_k = 0; rounded input is only nearly that.
-            anchored = parts.anchored(log_y, unit(t), var0, 1 / temperature)
+            solver.anchor(unit_t)
+        elif solver.at_rest:
+            break  # nothing will change any more
+        solver.fit(moments, mass, counts, alpha, unit_means)
+    before = torch.from_numpy(solver.z.copy())
+    solver.pull(z_steps)
+    return torch.from_numpy(solver.z), before
 
-    before = z.tensor.clone()
-    z.weigh(anchored, active, scores)
-    z.pull(z_steps)
-    return z.tensor, before
+
+class Table(NamedTuple):
+    """The same memory for kernels and for matrix products."""
+
+    array: Rows
+    tensor: Tensor
+
+    @classmethod
+    def of(cls, rows: int, columns: int) -> Table:
+        """An empty one."""
+        array = np.empty((rows, columns), F)
+        return cls(array, torch.from_numpy(array))
 
 
-class Parts:
-    """The rows of x (n×d) as φ = [x − centre, (x − centre)²], see _gaussian.py; of a large batch in blocks."""
+class Part(NamedTuple):
+    """Rows start to stop of x as φ = [x − centre, (x − centre)²] (rows×2d), see _gaussian.py.
 
-    def __init__(self, x: Tensor) -> None:
-        self.x, self.centre = x, x.mean(dim=0)
-        self.whole = self._phi(slice(None)) if len(x) <= BLOCK_ROWS else None
+    A product of few classes with φᵀ is faster if that is a table of its own.
+    """
 
-    def __iter__(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Rows, their φ (rows×2d) and its transpose, which is faster for a product with few classes."""
-        if self.whole:
-            yield self.whole
-        else:
-            for start in range(0, len(self.x), BLOCK_ROWS):
-                yield self._phi(slice(start, start + BLOCK_ROWS))
+    start: int
+    stop: int
+    phi: Tensor
+    phi_t: Tensor
 
-    def _phi(self, rows: slice) -> tuple[slice, Tensor, Tensor]:
-        x = self.x[rows] - self.centre
-        phi = torch.cat([x, x * x], dim=1)
-        return rows, phi, phi.T.contiguous() if len(self.x) <= BLOCK_ROWS else phi.T
 
-    def shared_variance(self, y: Tensor, t: Tensor) -> Tensor:
-        """Σ' = Σ_ik y_ik (x_i − t_k)² / n, d; long sums in float64."""
-        d = len(self.centre)
-        total = torch.from_numpy(_weighted_squares(t.numpy(), self.centre.numpy(), y.sum(dim=0).numpy()))
-        for rows, phi, _ in self:
-            x, x2 = phi[:, :d], phi[:, d:]
-            of_class = (y[rows] @ t).sub_(self.centre)
-            total += torch.addcmul(x2, x, of_class, value=-2).sum(dim=0, dtype=torch.float64)
-        return floored((total / len(self.x)).float())
+class Solver:
+    """Assignments z (n×k) and the classes fitted to them, for StatA and methods like it.
 
-    def anchored(self, log_y: Tensor, t: Tensor, var0: Tensor, cooling: float) -> Tensor:
-        """log ŷ + cooling · log p, n×k, for classes on their anchors N(t_k, Σ'); cooling is 1/T."""
-        scaled, constant = _natural(t.numpy(), self.centre.numpy(), var0.numpy(), F(cooling))
-        mean = torch.from_numpy(scaled).T
-        out = torch.empty_like(log_y)
-        for rows, phi, _ in self:
-            torch.addmm(log_y[rows], phi[:, : len(mean)], mean, out=out[rows])
-        return out.sub_(torch.from_numpy(constant))
+    A small solve is thousands of instructions per call of Python's: whatever can be made once, is.
+    """
 
-    def moments(self, z: Tensor) -> Tensor:
-        """zᵀ φ, a×2d, for the active columns of z (n×a)."""
-        total, *more = (z[rows].T @ phi for rows, phi, _ in self)
-        for block in more:
-            total += block
-        return total
+    def __init__(self, batch: Batch, graph: Graph, cooling: float, most: int) -> None:
+        """cooling: 1/T. most: no more classes are ever fitted at once."""
+        n, k, d, most = len(batch.features), batch.head.k, batch.head.d, min(most, batch.head.k)
+        self.x = batch.features.contiguous()  # kernels are compiled for rows without gaps
+        self.centre_tensor = self.x.mean(dim=0)
+        self.centre, self.var0, self.cooling = self.centre_tensor.numpy(), batch.shared_variance.numpy(), F(cooling)
+        self.log_y, self.graph = batch.log_zero_shot.contiguous().numpy(), graph
+        self.reach = _reach(graph.offsets, graph.values)
+        self.whole = self._whole() if n <= HELD_ROWS else None
+        self.z, self.next, self.unary, self.w, self.anchored = (np.empty((n, k), F) for _ in range(5))
+        self.reference, self.total = np.empty((2, n), F)  # r_i, and Σ_k w_ik
+        self.moved, self.moves, self.stirred, self.strayed = np.ones((4, n), F)  # rows of z: see _pull
+        self.labels, self.no_prior, self.no_own = np.zeros(n, np.int64), np.ones(k, F), np.zeros(k, F)
+        # What was fitted last: classes, and those put back on their anchors; n_k and, for small batches, columns of z
+        self.lists = (np.empty(k, np.int64), np.empty(k, np.int64), np.empty(k, F))  # both, and the mass of the former
+        self.classes, self.left = self.lists[0][:0], self.lists[1][:0]
+        self.fitted_counts, self.fitted = np.zeros(k, F), np.zeros((n, k) if self.whole else (0, 0), F)
+        size = n if self.whole else BLOCK_ROWS
+        self.columns, self.scores = Table.of(most, size), Table.of(most, size)
+        self.table, self.eta, self.block = (Table.of(m, 2 * d) for m in (most, most, 0 if self.whole else size))
+        np.exp(self.log_y, out=self.z)
+        self.anchor(batch.head.features)
 
-    def fitted(
-        self, moments: Tensor, mass: Tensor, counts: Rows, t: Tensor, var0: Tensor, alpha: float, unit_means: bool,
-        cooling: float,
-    ) -> Tensor:  # fmt: skip
-        """The M-step, and then cooling · log p, a×n, from zᵀφ (a×2d), Σ_i z (a), n_k behind β (a), anchors t (a×d)."""
-        eta, constant = torch.empty_like(moments), torch.empty(len(t))
-        floor = F(VARIANCE_FLOOR / len(var0))
+    def anchor(self, t: Tensor) -> None:
+        """Put every class on its anchor N(t_k, Σ'), t k×d."""
+        self.t = t.contiguous().numpy()
+        mean, constant = _natural(self.t, self.centre, self.var0, self.cooling)
+        linear = torch.from_numpy(mean).T
+        for part in self._parts():
+            out = torch.from_numpy(self.anchored[part.start : part.stop])
+            torch.mm(part.phi[:, : t.shape[1]], linear, out=out)
+        rows = (self.unary, self.reference, self.w, self.total, self.stirred)
+        by_rows(_start, self.w, self.log_y, constant, self.anchored, *rows)
+
+    def pull(self, steps: int, prior: Rows | None = None) -> None:
+        """z ← softmax_k( log ŷ + log p / T + log prior + G z ), `steps` times (Eq. z_update); prior: k, a new one."""
+        if prior is not None:
+            self.stirred.fill(1)
+        fixed = (self.w, self.unary, self.no_prior if prior is None else prior, self.reach, *self.graph)
+        together = 1 if many(*self.z.shape) else steps
+        for _ in range(0, steps, together):
+            rows = (self.z, self.next, self.moved, self.moves, self.stirred, self.strayed)
+            if together > 1:
+                _pulls(steps, *fixed, *rows)
+            else:
+                by_rows(_pull, self.z, *fixed, *rows)
+            if together % 2:
+                self.z, self.next, self.moved, self.moves = self.next, self.z, self.moves, self.moved
+
+    def soft_counts(self) -> Rows:
+        """Σ_i z_ik, k."""
+        return torch.from_numpy(self.z).sum(dim=0).numpy()
+
+    def hard_counts(self) -> Rows:
+        """How many images have class k as their best, k."""
+        by_rows(_best, self.z, self.z, self.strayed, self.labels)
+        return _tally(self.labels, self.z.shape[1])
+
+    def moments(self, counts: Rows, *, resting: bool = False) -> tuple[Rows, Rows]:
+        """zᵀφ (c×2d) and Σ_i z_ik (c) of the classes to be fitted, `self.classes`, which have n_k > 0 in `counts` (k).
+
+        resting: also of those whose z is what it was when they were last fitted.
+        """
+        classes, left, mass = self.lists
+        last = (self.fitted_counts, self.fitted[:0] if resting else self.fitted)
+        for part in self._parts():
+            size = part.stop - part.start
+            columns = self.columns if size == self.columns.array.shape[1] else Table.of(len(self.columns.array), size)
+            found, lost = _changed(part.start, self.z, counts, *last, classes, left, columns.array, mass)
+            out = self.table.tensor[:found]
+            torch.addmm(out, columns.tensor[:found], part.phi, beta=1 if part.start else 0, out=out)
+        self.fitted_counts, self.classes, self.left = counts, classes[:found], left[:lost]
+        return self.table.array[:found], mass
+
+    @property
+    def at_rest(self) -> bool:
+        """Is every class what it was when it was fitted last?"""
+        return not (self.classes.size or self.left.size)
+
+    def fit(
+        self, moments: Rows, mass: Rows, counts: Rows, alpha: float, unit_means: bool, own: Rows | None = None
+    ) -> None:
+        """Fit `self.classes` to moments (c×2d) and mass (c), n_k in `counts` (k); log p / T is less own (c) · z."""
+        found = len(self.classes)
+        constant, own = np.empty(found, F), self.no_own if own is None else own
         _fit(
-            moments.numpy(), mass.numpy(), counts, t.numpy(), self.centre.numpy(), var0.numpy(),
-            F(min(alpha, ENDLESS)), unit_means, F(cooling), floor, eta.numpy(), constant.numpy(),
+            self.classes, moments, mass, counts, self.t, self.centre, self.var0, F(min(alpha, ENDLESS)), unit_means,
+            self.cooling, F(VARIANCE_FLOOR / len(self.var0)), self.eta.array, constant,
         )  # fmt: skip
-        out = torch.empty(len(eta), len(self.x))
-        for rows, _, phi_t in self:
-            out[:, rows] = eta @ phi_t
-        return out.sub_(constant[:, None])
+        rows = (self.log_y, self.anchored, self.z, self.unary, self.reference, self.w, self.total, self.stirred)
+        for part in self._parts():
+            size = part.stop - part.start
+            scores = self.scores if size == self.scores.array.shape[1] else Table.of(found, size)
+            torch.mm(self.eta.tensor[:found], part.phi_t, out=scores.tensor[:found])
+            fitted = (self.classes, scores.array, constant, own, self.left)
+            by_rows(_weigh, self.w, part.start, *fitted, *rows, start=part.start, stop=part.stop)
+
+    def _parts(self) -> Iterable[Part]:
+        """All of x, in one part or (if it is large) in blocks made when they are needed."""
+        return (self.whole,) if self.whole else self._blocks()
+
+    def _whole(self) -> Part:
+        n, d = self.x.shape
+        phi, phi_t = Table.of(n, 2 * d), Table.of(2 * d, n)
+        by_rows(_phi, phi.array, 0, self.x.numpy(), self.centre, phi.array)
+        _transpose(phi.array, phi_t.array)
+        return Part(0, n, phi.tensor, phi_t.tensor)
+
+    def _blocks(self) -> Iterator[Part]:
+        n, x = len(self.x), self.x.numpy()
+        for start in range(0, n, BLOCK_ROWS):
+            stop = min(start + BLOCK_ROWS, n)
+            by_rows(_phi, self.block.array, start, x, self.centre, self.block.array, stop=stop - start)
+            phi = self.block.tensor[: stop - start]
+            yield Part(start, stop, phi, phi.T)
 
 
-class Assignments:
-    """z (n×k) and its z-steps."""
-
-    def __init__(self, log_y: Tensor, graph: Graph) -> None:
-        self.tensor, self.log_y, self.graph = log_y.exp(), log_y.numpy(), graph
-        self.array, self.heavy = self.tensor.numpy(), _heavy(graph.offsets, graph.values)
-        self.next, self.w = np.empty_like(self.array), np.empty_like(self.array)
-        self.moved, self.moves = np.empty(len(log_y), F), np.empty(len(log_y), F)
-
-    def weigh(self, anchored: Tensor, active: Rows, scores: Tensor) -> None:
-        """w ∝ exp(log ŷ + log p / T): as `anchored` (n×k), but for the active classes (a) from their `scores` (a×n)."""
-        ceiling = anchored.amax(dim=1).numpy()
-        by_rows(_weigh, self.array, anchored.numpy(), ceiling, self.log_y, active, scores.numpy(), self.heavy, self.w)
-
-    def pull(self, steps: int, prior: Rows | None = None) -> Tensor:
-        """z ← softmax_k( log w + log prior + G z ), `steps` times, Eq. z_update; with a prior (k) one at a time."""
-        if prior is None:
-            prior = np.ones(self.array.shape[1], F)
-        for step in range(steps):
-            buffers = (self.array, self.next, self.moved, self.moves)
-            by_rows(_pull, self.array, step == 0, self.w, prior, self.heavy, *self.graph, *buffers)
-            self.array, self.next, self.moved, self.moves = self.next, self.array, self.moves, self.moved
-        self.tensor = torch.from_numpy(self.array)
-        return self.tensor
+def many(rows: int, k: int) -> bool:
+    """Are so many rows of k entries worth more than one thread?"""
+    return rows * k >= THREADED_ENTRIES and torch.get_num_threads() > 1
 
 
-def by_rows(kernel: Callable[..., None], table: Rows, *arguments: Any) -> None:
-    """kernel(begin, end, *arguments) for all rows of a table, by as many threads as torch has if the table is large."""
-    n, threads = len(table), torch.get_num_threads()
-    if threads == 1 or table.size < THREADED_ENTRIES:
-        return kernel(0, n, *arguments)
-    cuts = np.linspace(0, n, 4 * threads + 1).astype(int)  # more parts than threads: they differ in work
+def by_rows(kernel: Callable[..., None], table: Rows, *arguments: Any, start: int = 0, stop: int | None = None) -> None:
+    """kernel(begin, end, *arguments) for rows of a table, by as many threads as torch has if that is much work."""
+    stop = len(table) if stop is None else stop
+    if not many(stop - start, table.shape[1]):
+        return kernel(start, stop, *arguments)
+    threads = torch.get_num_threads()
+    cuts = np.linspace(start, stop, 4 * threads + 1).astype(int)  # more parts than threads: they differ in work
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(lambda begin, end: kernel(begin, end, *arguments), cuts[:-1], cuts[1:]))
-
-
-def nearest_neighbours(x: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """The m nearest other rows of x (n×d) by cosine: indices and similarities, both n×min(m, n−1); as in _graph.py."""
-    n = len(x)
-    m = min(m, n - 1)
-    indices, values = torch.empty(n, m, dtype=torch.int32), torch.empty(n, m)
-    step = max(1, min(NEIGHBOUR_ROWS, BLOCK_ENTRIES // n))
-    for start in range(0, n, step):
-        rows = slice(start, start + step)
-        similarity = (x[rows] @ x.T).numpy()
-        by_rows(_nearest, similarity, similarity, start, indices[rows].numpy(), values[rows].numpy())
-    return indices, values
 
 
 def symmetric_graph(indices: Tensor, values: Tensor) -> Graph:
@@ -222,18 +264,23 @@ def symmetric_graph(indices: Tensor, values: Tensor) -> Graph:
 
 
 def compiled(kernel: Kernel) -> Kernel:
-    """Compile once, keep on disk. fastmath lets sums be vectors; maxima of floats never are, so kernels avoid them."""
+    """Compile once, keep on disk. fastmath lets sums be vectors; maxima of floats never are, so kernels avoid them.
+
+    Inner loops index whole arrays, z[i, c]: a row of its own, z[i], costs two atomic counts of references. Divisions by
+    zero go unchecked, as a check would keep a loop from being vectors.
+    """
+    flags: dict[str, Any] = {"fastmath": True, "nogil": True, "error_model": "numpy"}
     try:
-        return cast(Kernel, njit(cache=True, fastmath=True, nogil=True)(kernel))
+        return cast(Kernel, njit(cache=True, **flags)(kernel))
     except RuntimeError:  # nowhere to keep it, in a read-only installation: then once per process
-        return cast(Kernel, njit(fastmath=True, nogil=True)(kernel))
+        return cast(Kernel, njit(**flags)(kernel))
 
 
 @compiled
-def _exp(v: Rows, power: Rows) -> None:
-    """v ← exp(v), k, as whole vectors: 2^m · polynomial(r), where v = m log 2 + r."""
+def _exp(v: Rows, count: int, power: Rows) -> None:
+    """v ← exp(v), for the first entries, as whole vectors: 2^m · polynomial(r), where v = m log 2 + r."""
     scale = power.view(np.float32)
-    for c in range(len(v)):
+    for c in range(count):
         bounded = max(v[c], SMALLEST)
         m = np.floor(bounded * LOG2E + F(0.5))
         r = bounded - m * LN2_HIGH - m * LN2_LOW
@@ -245,169 +292,337 @@ def _exp(v: Rows, power: Rows) -> None:
         p = p * r + F(5.0000001e-1)
         v[c] = p * r * r + r + F(1)
         power[c] = (np.int32(m) + np.int32(127)) << np.int32(23)  # the bits of 2^m
-    for c in range(len(v)):
+    for c in range(count):
         v[c] *= scale[c]
 
 
 @compiled
-def _weigh(
-    begin: int, end: int, anchored: Rows, ceiling: Rows, log_y: Rows, active: Rows, scores: Rows, heavy: Rows, w: Rows
-) -> None:
-    """w_ik = exp(log ŷ_ik + log p_ik / T − top), for these rows, or of heavy rows its logarithm; top ≥ the maximum."""
-    k = w.shape[1]
-    power = np.empty(k, np.int32)
+def _phi(begin: int, end: int, start: int, x: Rows, centre: Rows, phi: Rows) -> None:
+    """φ = [x − centre, (x − centre)²], from row `start` of x on."""
+    d = len(centre)
     for i in range(begin, end):
-        w_i, anchored_i = w[i], anchored[i]
-        top = ceiling[i]
-        total = F(0)
-        while total < F(1e-12):
-            for c in range(k):
-                w_i[c] = anchored_i[c]
-            for a in range(len(active)):
-                w_i[active[a]] = log_y[i, active[a]] + scores[a, i]
-                top = max(top, w_i[active[a]])
-            if heavy[i]:
-                break
-            if total > F(0):  # the second time: the ceiling was far too high, as the class it is from has moved away
-                top = w_i[0]
-                for c in range(1, k):
-                    top = max(top, w_i[c])
-            for c in range(k):
-                w_i[c] -= top
-            _exp(w_i, power)
-            total = F(0)
-            for c in range(k):
-                total += w_i[c]
+        for c in range(d):
+            phi[i, c] = x[start + i, c] - centre[c]
+        for c in range(d):
+            phi[i, d + c] = phi[i, c] * phi[i, c]
+
+
+@compiled
+def _transpose(table: Rows, out: Rows) -> None:
+    """In tiles of 8×16: whole vectors of both."""
+    n, d = table.shape
+    tall, wide = n // 8 * 8, d // 16 * 16
+    for left in range(0, wide, 16):
+        for top in range(0, tall, 8):
+            for c in range(16):
+                for i in range(8):
+                    out[left + c, top + i] = table[top + i, left + c]
+    for i in range(n):
+        for c in range(wide if i < tall else 0, d):
+            out[c, i] = table[i, c]
+
+
+@compiled
+def _start(
+    begin: int, end: int, log_y: Rows, constant: Rows, anchored: Rows, unary: Rows, reference: Rows, w: Rows,
+    total: Rows, stirred: Rows,
+) -> None:  # fmt: skip
+    """Classes on their anchors: from η φ in `anchored` to log ŷ + log p / T, there and in `unary`, and to w."""
+    for i in range(begin, end):
+        for c in range(w.shape[1]):
+            v = anchored[i, c] + log_y[i, c] - constant[c]
+            anchored[i, c] = v
+            unary[i, c] = v
+        _restart(i, unary, reference, w, total, stirred)
+
+
+@compiled
+def _restart(i: int, unary: Rows, reference: Rows, w: Rows, total: Rows, stirred: Rows) -> None:
+    """w_ik = exp(unary_ik − r_i), of one row, r_i being the row's maximum."""
+    k = w.shape[1]
+    v, power = np.full(k, LOWEST), np.empty(k, np.int32)
+    for left in range(0, k, 64):  # maxima of 64 columns side by side are vectors, a maximum over all is not
+        for c in range(min(64, k - left)):
+            v[c] = max(v[c], unary[i, left + c])
+    top = v[0]
+    for c in range(1, min(64, k)):
+        top = max(top, v[c])
+    for c in range(k):
+        v[c] = unary[i, c] - top
+    _exp(v, k, power)
+    sum = F(0)
+    for c in range(k):
+        w[i, c] = v[c]
+        sum += v[c]
+    reference[i], total[i], stirred[i] = top, sum, F(1)
+
+
+@compiled
+def _weigh(
+    begin: int, end: int, start: int, classes: Rows, scores: Rows, constant: Rows, own: Rows, left: Rows, log_y: Rows,
+    anchored: Rows, z: Rows, unary: Rows, reference: Rows, w: Rows, total: Rows, stirred: Rows,
+) -> None:  # fmt: skip
+    """unary and w of these rows, for classes that were fitted and classes that fall back; row i is column i − start."""
+    fitted = len(classes)
+    count = fitted + len(left)
+    padded = (count + 31) // 32 * 32  # whole vectors
+    v, power = np.zeros(padded, F), np.empty(padded, np.int32)
+    for i in range(begin, end):
+        top = LOWEST
+        for a in range(fitted):
+            c = classes[a]
+            u = log_y[i, c] + scores[a, i - start] - constant[a] - own[a] * z[i, c]
+            unary[i, c] = u
+            v[a] = u - reference[i]
+            top = max(top, v[a])
+        for a in range(len(left)):
+            c = left[a]
+            unary[i, c] = anchored[i, c]
+            v[fitted + a] = anchored[i, c] - reference[i]
+        _exp(v, padded, power)
+        change, rise = F(0), F(0)
+        for a in range(count):
+            c = classes[a] if a < fitted else left[a - fitted]
+            step = v[a] - w[i, c]
+            rise += step
+            change += abs(step)
+            w[i, c] = v[a]
+        total[i] += rise
+        stirred[i] += change / max(total[i], LEAST)
+        if top > LARGEST or total[i] < LEAST:  # r_i is no longer near the best class's
+            _restart(i, unary, reference, w, total, stirred)
 
 
 @compiled
 def _pull(
-    begin: int, end: int, first: bool, w: Rows, prior: Rows, heavy: Rows, offsets: Rows, columns: Rows, values: Rows,
-    z: Rows, next: Rows, moved: Rows, moves: Rows,
+    begin: int, end: int, w: Rows, unary: Rows, prior: Rows, reach: Rows, offsets: Rows, columns: Rows, values: Rows,
+    z: Rows, next: Rows, moved: Rows, moves: Rows, stirred: Rows, strayed: Rows,
 ) -> None:  # fmt: skip
-    """One z-step: next_ik ∝ w_ik prior_k exp(Σ_j g_ij z_jk), for these rows, which `moved` last time."""
+    """One z-step: next_ik ∝ w_ik prior_k exp(Σ_j g_ij z_jk), for these rows.
+
+    Of each row: how far it `moved` a step ago and how far it `moves` now, how far w was `stirred` since it last moved,
+    and how far it `strayed` since its label was last looked up.
+    """
     k = z.shape[1]
-    power = np.empty(k, np.int32)
+    pull, power = np.empty(k, F), np.empty(k, np.int32)
     for i in range(begin, end):
-        old, new, w_i = z[i], next[i], w[i]
-        if not first:
-            most = F(0)
-            for e in range(offsets[i], offsets[i + 1]):
-                most = max(most, moved[columns[e]])
-            if most <= AT_REST:
+        first, last = offsets[i], offsets[i + 1]
+        most = stirred[i]
+        for e in range(first, last):
+            most = max(most, moved[columns[e]])
+        if most <= AT_REST:
+            if moved[i] > F(0):  # else both buffers have it
                 for c in range(k):
-                    new[c] = old[c]
-                moves[i] = F(0)
-                continue
-        for c in range(k):
-            new[c] = F(0)
-        for e in range(offsets[i], offsets[i + 1]):
-            g, z_j = values[e], z[columns[e]]
+                    next[i, c] = z[i, c]
+            moves[i] = F(0)
+            continue
+
+        odd = (last - first) % 3  # three neighbours at a time: fewer passes
+        if odd == 2:
+            g, j, g2, j2 = values[first], columns[first], values[first + 1], columns[first + 1]
             for c in range(k):
-                new[c] += g * z_j[c]
-        if heavy[i]:
-            top = LOWEST
+                pull[c] = g * z[j, c] + g2 * z[j2, c]
+        elif odd == 1:
+            g, j = values[first], columns[first]
             for c in range(k):
-                new[c] += w_i[c] + np.log(prior[c])
-                top = max(top, new[c])
+                pull[c] = g * z[j, c]
+        else:
             for c in range(k):
-                new[c] -= top
-        _exp(new, power)
-        if not heavy[i]:
+                pull[c] = F(0)
+        for e in range(first + odd, last, 3):
+            g, j, g2, j2 = values[e], columns[e], values[e + 1], columns[e + 1]
+            g3, j3 = values[e + 2], columns[e + 2]
             for c in range(k):
-                new[c] *= w_i[c] * prior[c]
+                pull[c] += g * z[j, c] + g2 * z[j2, c] + g3 * z[j3, c]
+
         total = F(0)
-        for c in range(k):
-            total += new[c]
+        if reach[i] <= GENTLE:  # exp(v) = exp(v/8)^8, with |v/8| ≤ 1/4
+            for c in range(k):
+                r = pull[c] * F(0.125)
+                p = F(1 / 720) * r + F(1 / 120)
+                p = p * r + F(1 / 24)
+                p = p * r + F(1 / 6)
+                p = p * r + F(0.5)
+                p = p * r + F(1)
+                p = p * r + F(1)
+                p = p * p
+                p = p * p
+                p = p * p * w[i, c] * prior[c]
+                pull[c] = p
+                total += p
+        else:
+            if reach[i] > HEAVY:
+                top = LOWEST
+                for c in range(k):
+                    pull[c] += unary[i, c] + np.log(prior[c])
+                    top = max(top, pull[c])
+                for c in range(k):
+                    pull[c] -= top
+                _exp(pull, k, power)
+            else:
+                _exp(pull, k, power)
+                for c in range(k):
+                    pull[c] *= w[i, c] * prior[c]
+            for c in range(k):
+                total += pull[c]
         share, distance = F(1) / total, F(0)
         for c in range(k):
-            new[c] *= share
-            distance += abs(new[c] - old[c])
-        moves[i] = distance
+            v = pull[c] * share
+            distance += abs(v - z[i, c])
+            next[i, c] = v
+        moves[i], stirred[i] = distance, F(0)
+        strayed[i] += distance
 
 
 @compiled
-def _heavy(offsets: Rows, values: Rows) -> Rows:
-    """Rows whose pull could leave float32's range when taken to the exponential, n."""
-    heavy = np.zeros(len(offsets) - 1, np.bool_)
-    for i in range(len(heavy)):
-        reach = F(0)
+def _pulls(
+    steps: int, w: Rows, unary: Rows, prior: Rows, reach: Rows, offsets: Rows, columns: Rows, values: Rows,
+    z: Rows, next: Rows, moved: Rows, moves: Rows, stirred: Rows, strayed: Rows,
+) -> bool:  # fmt: skip
+    """Some z-steps of all rows; is the last z in `next`?"""
+    for _ in range(steps):
+        _pull(0, len(z), w, unary, prior, reach, offsets, columns, values, z, next, moved, moves, stirred, strayed)
+        z, next, moved, moves = next, z, moves, moved
+    return steps % 2 == 1
+
+
+@compiled
+def _reach(offsets: Rows, values: Rows) -> Rows:
+    """The largest pull there can be on each row, n."""
+    reach = np.zeros(len(offsets) - 1, F)
+    for i in range(len(reach)):
         for e in range(offsets[i], offsets[i + 1]):
-            reach += abs(values[e])
-        heavy[i] = reach > HEAVY
-    return heavy
+            reach[i] += abs(values[e])
+    return reach
 
 
 @compiled
-def _hard_counts(z: Rows) -> Rows:
-    """How many images have class k as their best, k. Positive floats are in the order of their bits."""
-    n, k = z.shape
-    counts = np.zeros(k, F)
-    for i in range(n):
-        bits = z[i].view(np.int32)
+def _best(begin: int, end: int, z: Rows, strayed: Rows, labels: Rows) -> None:
+    """The best class of the rows that strayed. Positive floats are in the order of their bits."""
+    k, bits = z.shape[1], z.view(np.int32)
+    for i in range(begin, end):
+        if strayed[i] <= AT_REST:
+            continue
+        strayed[i] = F(0)
         most, where = np.int32(-1), 0
         for left in range(0, k, 64):
             here = np.int32(-1)
             for c in range(left, min(left + 64, k)):
-                here = max(here, bits[c])
+                here = max(here, bits[i, c])
             if here > most:
                 most, where = here, left
-        while bits[where] != most:
+        while bits[i, where] != most:
             where += 1
-        counts[where] += F(1)
+        labels[i] = where
+
+
+@compiled
+def _tally(labels: Rows, k: int) -> Rows:
+    """How often each label is there, k."""
+    counts = np.zeros(k, F)
+    for i in range(len(labels)):
+        counts[labels[i]] += F(1)
     return counts
 
 
 @compiled
+def _changed(
+    start: int, z: Rows, counts: Rows, fitted_counts: Rows, fitted: Rows, classes: Rows, left: Rows, columns: Rows,
+    mass: Rows,
+) -> tuple[int, int]:  # fmt: skip
+    """Classes that have images and are not at rest, with their columns of z from row `start` on and their mass; classes
+    that have none any more. Returns how many of each. Row by row, a few classes at a time: as z lies in memory."""
+    n, found, lost = columns.shape[1], 0, 0
+    distance = np.full(len(counts), F(0) if len(fitted) else F(1))
+    for i in range(len(fitted)):
+        for k in range(len(counts)):
+            distance[k] += abs(z[i, k] - fitted[i, k])
+    for k in range(len(counts)):
+        if counts[k] == F(0):
+            if fitted_counts[k] > F(0):
+                left[lost] = k
+                lost += 1
+        elif distance[k] > CLASS_AT_REST or fitted_counts[k] == F(0) or abs(counts[k] - fitted_counts[k]) > F(0.5):
+            classes[found] = k
+            found += 1
+    for first in range(0, found, 8):
+        last = min(first + 8, found)
+        for i in range(n):
+            for a in range(first, last):
+                columns[a, i] = z[start + i, classes[a]]
+    for i in range(len(fitted)):
+        for a in range(found):
+            fitted[i, classes[a]] = z[i, classes[a]]
+    for a in range(found):
+        total = mass[a] if start else F(0)
+        for i in range(n):
+            total += columns[a, i]
+        mass[a] = total
+    return found, lost
+
+
+@compiled
 def _fit(
-    moments: Rows, mass: Rows, counts: Rows, t: Rows, centre: Rows, var0: Rows,
-    alpha: np.float32, unit_means: bool, cooling: np.float32, floor: np.float32, eta: Rows, constant: Rows,
+    classes: Rows, moments: Rows, mass: Rows, counts: Rows, t: Rows, centre: Rows, var0: Rows, alpha: np.float32,
+    unit_means: bool, cooling: np.float32, floor: np.float32, eta: Rows, constant: Rows,
 ) -> None:  # fmt: skip
-    """The M-step (Eq. regularized-updates): the natural parameters η (a×2d) and constant (a) of log p, over T."""
+    """The M-step (Eq. regularized-updates): the natural parameters η (c×2d) and constant (c) of log p, over T.
+
+    Many short loops: one with many arrays does not become vectors.
+    """
     d = len(centre)
-    mu, anchor, var, precision = np.empty(d, F), np.empty(d, F), np.empty(d, F), np.empty(d, F)
-    product = np.empty(LOG_LANES, np.float64)
-    precision0 = F(1) / var0
-    for a in range(len(t)):
-        inverse = F(1) / max(mass[a], F(1e-37))
-        beta = counts[a] / (counts[a] + alpha)  # Eq. hard_beta_k
-        t_a, first, second = t[a], moments[a, :d], moments[a, d:]
-        mean, spread = eta[a, :d], eta[a, d:]
+    mu, first, var, ratio = np.empty(d, F), np.empty(d, F), np.empty(d, F), np.empty(d, F)
+    bits, precision0 = ratio.view(np.int32), F(1) / var0
+    for a in range(len(classes)):
+        k, inverse = classes[a], F(1) / max(mass[a], F(1e-37))
+        beta = counts[k] / (counts[k] + alpha)  # Eq. hard_beta_k
         length = F(0)
         for c in range(d):
-            mu[c] = first[c] * inverse + centre[c]  # v_k = Σ_i z_ik x_i / Σ_i z_ik
+            first[c] = moments[a, c] * inverse
+            mu[c] = first[c] + centre[c]  # v_k = Σ_i z_ik x_i / Σ_i z_ik
             length += mu[c] * mu[c]
         scale = beta / max(np.sqrt(length), F(1e-37)) if unit_means else beta
         length = F(0)
         for c in range(d):
-            mu[c] = mu[c] * scale + (F(1) - beta) * t_a[c]  # β v + (1 − β) t
+            mu[c] = mu[c] * scale + (F(1) - beta) * t[k, c]  # β v + (1 − β) t
             length += mu[c] * mu[c]
         scale = F(1) / max(np.sqrt(length), F(1e-37)) if unit_means else F(1)
-        for c in range(d):  # short loops: one with many arrays does not become vectors
-            away = t_a[c] - mu[c] * scale
-            anchor[c] = (F(1) - beta) * (var0[c] + away * away)
         for c in range(d):
-            mu[c] = mu[c] * scale - centre[c]
-            scatter = second[c] * inverse + mu[c] * (mu[c] - F(2) * first[c] * inverse)  # T_k
-            var[c] = max(beta * scatter + anchor[c], floor)
+            mu[c] *= scale
+            away = t[k, c] - mu[c]
+            var[c] = (F(1) - beta) * (var0[c] + away * away)
+        for c in range(d):  # + β T_k
+            mu[c] -= centre[c]
+            var[c] += beta * mu[c] * (mu[c] - F(2) * first[c])
+        share = beta * inverse
+        for c in range(d):
+            var[c] = max(var[c] + share * moments[a, d + c], floor)
+        for c in range(d):
+            ratio[c] = var[c] * precision0[c]
+            var[c] = F(1) / var[c]
         quadratic = F(0)
         for c in range(d):
-            precision[c] = F(1) / var[c]
-            quadratic += mu[c] * mu[c] * precision[c]
+            scaled = mu[c] * var[c]
+            quadratic += mu[c] * scaled
+            eta[a, c] = cooling * scaled
         for c in range(d):
-            mean[c] = cooling * mu[c] * precision[c]
-            spread[c] = cooling * F(0.5) * (precision0[c] - precision[c])
-        logs = 0.0
-        for left in range(
-            0, d, LOG_LANES * LOG_FACTORS
-        ):  # Σ_d log σ²_k/σ'²: one logarithm for a product of many, in float64
-            right = min(left + LOG_LANES * LOG_FACTORS, d)
-            product[:] = 1.0
-            for start in range(left, right, LOG_LANES):
-                for c in range(min(LOG_LANES, right - start)):
-                    product[c] *= np.float64(var[start + c] * precision0[start + c])
-            logs += np.sum(np.log(product))
-        constant[a] = cooling * F(0.5) * (quadratic + F(logs))
+            eta[a, d + c] = (precision0[c] - var[c]) * (cooling * F(0.5))
+        constant[a] = cooling * F(0.5) * (quadratic + F(_sum_of_logs(ratio, bits)))
+
+
+@compiled
+def _sum_of_logs(ratio: Rows, bits: Rows) -> float:
+    """Σ_d log ratio_d, given as floats and as their bits: exponents added, significands multiplied, one logarithm."""
+    d, exponents, logs = len(ratio), np.int32(0), 0.0
+    for c in range(d):
+        exponents += (bits[c] >> np.int32(23)) - np.int32(127)
+        bits[c] = (bits[c] & np.int32(0x7FFFFF)) | np.int32(0x3F800000)
+    for left in range(0, d, 512):  # each is below 2, and 2^512 is within float64
+        product = 1.0
+        for c in range(left, min(left + 512, d)):
+            product *= np.float64(ratio[c])
+        logs += np.log(product)
+    return logs + exponents * 0.6931471805599453
 
 
 @compiled
@@ -424,44 +639,6 @@ def _natural(t: Rows, centre: Rows, var0: Rows, cooling: np.float32) -> tuple[Ro
             total += shift * mean_j[c]
         constant[j] = F(0.5) * total
     return mean, constant
-
-
-@compiled
-def _weighted_squares(t: Rows, centre: Rows, mass: Rows) -> Rows:
-    """Σ_k mass_k (t_k − centre)², d, in float64."""
-    total = np.zeros(len(centre), np.float64)
-    for j in range(len(t)):
-        t_j, share = t[j], mass[j]
-        for c in range(len(centre)):
-            shift = t_j[c] - centre[c]
-            total[c] += np.float64(share * shift * shift)
-    return total
-
-
-@compiled
-def _nearest(begin: int, end: int, similarity: Rows, start: int, indices: Rows, values: Rows) -> None:
-    """The best entries of each row but the diagonal's, in falling order; row i is image start + i."""
-    n, m = similarity.shape[1], indices.shape[1]
-    for i in range(begin, end):
-        row, best, at = similarity[i], values[i], indices[i]
-        found, least = 0, LOWEST
-        for left in range(0, n, 64):
-            right = min(left + 64, n)
-            better = 0
-            for c in range(left, right):
-                better += row[c] > least
-            if found == m and better == 0:
-                continue
-            for c in range(left, right):
-                if c == start + i or (found == m and row[c] <= least):
-                    continue
-                place = min(found, m - 1)
-                while place > 0 and best[place - 1] < row[c]:
-                    best[place], at[place] = best[place - 1], at[place - 1]
-                    place -= 1
-                best[place], at[place] = row[c], c
-                found = min(found + 1, m)
-                least = best[found - 1]
 
 
 @compiled

@@ -11,50 +11,43 @@ from torch import Tensor
 
 from ..progress import track
 from . import Batch, State
-from ._fast import Assignments, F, Parts, Rows, compiled, nearest_neighbours, symmetric_graph
+from ._fast import F, Rows, Solver, compiled, symmetric_graph
+from ._neighbours import Neighbours
 from .kedge import PRESENT, PSEUDO_COUNT, Kedge, Trust, recalled, smooth
 
-__all__ = ["nearest_neighbours", "solve"]
 
-
-def solve(
-    method: Kedge, past: State, batch: Batch, nearest: Tensor, similarity: Tensor, trust: Trust
-) -> tuple[Tensor, Tensor]:
+def solve(method: Kedge, past: State, batch: Batch, nearest: Neighbours, trust: Trust) -> tuple[Tensor, Tensor]:
     """The last z (n×k), and the z of an iteration before; float32, on the CPU."""
-    t, log_y = batch.head.features.contiguous(), batch.log_zero_shot.contiguous()
-    (n, k), d = log_y.shape, t.shape[1]
+    n, k, d = len(batch.features), batch.head.k, batch.head.d
     cooling = trust.visual / method.temperature
-    graph = symmetric_graph(nearest, similarity * (trust.visual * method.laplacian / (2 * method.neighbours)))
-    parts, z = Parts(batch.features), Assignments(log_y, graph)
-    var0 = parts.shared_variance(z.tensor, t)
-    anchored = parts.anchored(log_y, t, var0, cooling)
-    weight = F(trust.proportions if method.proportions else 0)
-    active, scores, prior = np.empty(0, np.int64), torch.empty(0, n), np.ones(k, F)
+    weight = trust.visual * method.laplacian / (2 * method.neighbours)
+    graph = symmetric_graph(nearest.indices, nearest.similarity * weight)
+    solver = Solver(batch, graph, cooling, most=k)
+    proportions = F(trust.proportions if method.proportions else 0)
+    prior = np.ones(k, F)
     for iteration in track(range(method.iterations + 1), "kedge"):
-        z.weigh(anchored, active, scores)
         if iteration == method.iterations:
-            before = z.tensor.clone()
+            before = torch.from_numpy(solver.z.copy())
         for _ in range(method.z_steps):
-            counts = z.pull(1, prior).sum(dim=0)
-            few, prior = _proportions(counts.numpy(), n, weight, F(PSEUDO_COUNT))
+            solver.pull(1, prior)
+            counts = solver.soft_counts()
+            few, prior = _proportions(counts, n, proportions, F(PSEUDO_COUNT))
         if iteration == method.iterations:
             break
 
         # M-step, for the classes that are present
-        present = (counts > PRESENT).nonzero().squeeze(1)
-        z_a, n_a = z.tensor.index_select(1, present), counts.index_select(0, present)
-        moments, mass = parts.moments(z_a), n_a
+        present = np.where(counts > PRESENT, counts, F(0))
+        moments, mass = solver.moments(present, resting=True)
+        n_a = counts[solver.classes]
         if past:
-            first, second = (moments / mass[:, None]).chunk(2, dim=1)
-            moments = torch.cat(recalled(past, present, parts.centre, n_a, (first, second)), dim=1)
-            mass = torch.ones_like(n_a)
-        t_a = t.index_select(0, present)
-        scores = parts.fitted(moments, mass, n_a.numpy(), t_a, var0, method.alpha, True, cooling)
-        if method.own_say:
-            taken_back = cooling * smooth(few) ** 2 * d / (n_a + method.alpha)
-            scores.addcmul_(z_a.T, taken_back[:, None], value=-1)
-        active = present.numpy()
-    return z.tensor, before
+            table, mass_a = torch.from_numpy(moments), torch.from_numpy(mass[: len(n_a), None])
+            first, second = (table / mass_a).chunk(2, dim=1)
+            now = (torch.from_numpy(solver.classes), solver.centre_tensor, torch.from_numpy(n_a))
+            moments = torch.cat(recalled(past, *now, (first, second)), dim=1).numpy()
+            mass = np.ones_like(n_a)
+        own = cooling * smooth(few) ** 2 * d / (n_a + F(method.alpha)) if method.own_say else None
+        solver.fit(moments, mass, counts, method.alpha, True, own)
+    return torch.from_numpy(solver.z), before
 
 
 @compiled

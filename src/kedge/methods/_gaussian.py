@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..arrays import wide
+from ..arrays import row_blocks, wide
 
 SUM_BLOCK = 128  # classes summed in float32 before the sum goes on in float64
 VARIANCE_FLOOR = 1e-6  # of 1/d, the variance of a unit vector's coordinate: only collapsed classes touch it
@@ -69,16 +69,41 @@ class Features:
         return torch.addcmul(second, shift, torch.sub(shift, first, alpha=2))
 
     def shared_variance(self, y: Tensor, mu: Tensor) -> Tensor:
-        """Σ_ik y_ik (x_i − μ_k)² / n, d, for y with rows on the simplex; long sums in float64."""
-        mu = mu - self.centre
-        full = wide(mu)
+        """Σ_ik y_ik (x_i − μ_k)² / n, d, for y with rows on the simplex."""
         x, x2 = self.phi.chunk(2, dim=1)
-        total = torch.addcmul(x2, x, y @ mu, value=-2).sum(dim=0, dtype=full)
-        mass, mu2 = y.sum(dim=0), mu * mu
-        for start in range(0, len(mu), SUM_BLOCK):
-            block = slice(start, start + SUM_BLOCK)
-            total += mass[block] @ mu2[block]
-        return floored((total / len(x)).to(mu.dtype))
+        return floored((_total_squares(x, x2, y, mu - self.centre) / len(x)).to(mu.dtype))
+
+
+def shared_variance(x: Tensor, t: Tensor, log_y: Tensor) -> Tensor:
+    """Σ_ik ŷ_ik (x_i − t_k)² / n, d, in blocks of rows."""
+    centre = x.mean(dim=0)
+    total = torch.zeros_like(centre, dtype=wide(x))
+    for rows in row_blocks((len(x), len(centre) + len(t))):
+        block = x[rows] - centre
+        total += _total_squares(block, block * block, log_y[rows].exp(), t - centre)
+    return floored((total / len(x)).to(x.dtype))
+
+
+def _total_squares(x: Tensor, x2: Tensor, y: Tensor, mu: Tensor) -> Tensor:
+    """Σ_ik y_ik (x_i − μ_k)², d, for x and its squares (n×d); long sums in float64."""
+    full = wide(mu)
+    total = torch.addcmul(x2, x, y @ mu, value=-2).sum(dim=0, dtype=full)
+    mass, mu2 = y.sum(dim=0), mu * mu
+    for start in range(0, len(mu), SUM_BLOCK):
+        block = slice(start, start + SUM_BLOCK)
+        total += mass[block] @ mu2[block]
+    return total
+
+
+def squared_distances(x: Tensor, t: Tensor, log_y: Tensor) -> Tensor:
+    """Σ_k ŷ_ik (x_i − t_k)², n×d, whose mean over images is `shared_variance`."""
+    centre, out = x.mean(dim=0), torch.empty_like(x)
+    mu = t - centre
+    mu2 = mu * mu
+    for rows in row_blocks((len(x), len(centre) + len(t))):
+        block, y = x[rows] - centre, log_y[rows].exp()
+        torch.addcmul(block * block, block, y @ mu, value=-2, out=out[rows]).add_(y @ mu2)
+    return out
 
 
 def floored(var: Tensor) -> Tensor:

@@ -11,22 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-BLOCK_ROWS = 256  # rows of x xᵀ looked at together
-BLOCK_ENTRIES = 1 << 24  # and at most this many entries of them (64 MB in float32)
-
-
-def nearest_neighbours(x: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """The m nearest other rows by cosine: indices and similarities, both n×min(m, n−1). Exact, block by block."""
-    n = len(x)
-    m = min(m, n - 1)
-    rows = max(1, min(BLOCK_ROWS, BLOCK_ENTRIES // n))
-    values = x.new_empty(n, m)
-    indices = torch.empty(n, m, dtype=torch.long, device=x.device)
-    for start in range(0, n, rows):
-        similarity = x[start : start + rows] @ x.T
-        similarity.diagonal(start).fill_(-torch.inf)  # self is excluded by index: a duplicate is a neighbour
-        values[start : start + rows], indices[start : start + rows] = similarity.topk(m, dim=1)
-    return indices, values
+from ._neighbours import Neighbours
 
 
 @dataclass(frozen=True)
@@ -38,11 +23,11 @@ class NeighbourGraph:
     values: Tensor
 
     @classmethod
-    def of(cls, x: Tensor, m: int, weight: float) -> NeighbourGraph:
-        """The graph of unit features x (n×d) with m neighbours each."""
-        indices, similarity = nearest_neighbours(x, m)
-        source = torch.arange(len(x), device=x.device).repeat_interleave(indices.shape[1])
-        return cls.symmetric(source, indices.flatten(), weight * similarity.flatten(), len(x))
+    def of(cls, nearest: Neighbours, weight: float) -> NeighbourGraph:
+        """The graph of n images and their neighbours."""
+        n, m = nearest.indices.shape
+        source = torch.arange(n, device=nearest.indices.device).repeat_interleave(m)
+        return cls.symmetric(source, nearest.indices.flatten(), weight * nearest.similarity.flatten(), n)
 
     @classmethod
     def symmetric(cls, source: Tensor, target: Tensor, values: Tensor, nodes: int) -> NeighbourGraph:

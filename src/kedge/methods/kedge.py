@@ -58,7 +58,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -67,9 +67,11 @@ from ..arrays import unit
 from ..features import TextHead
 from ..progress import track
 from . import Batch, State, Step, Traits
-from ._em import SETTLED, compiled_solver, outcome
+from ._compiled import compiled_solver
+from ._em import SETTLED, outcome
 from ._gaussian import Features, floored
-from ._graph import NeighbourGraph, nearest_neighbours
+from ._graph import NeighbourGraph
+from ._neighbours import Neighbours, nearest_neighbours
 from ._settings import Configured, setting
 
 PRESENT = 0.1  # images: a class with less stays on its anchor
@@ -109,6 +111,7 @@ class Kedge(Configured):
     alpha: float = setting(1.0, "anchor weight, in images", above=0)
     temperature: float = setting(50.0, "log p is divided by this", above=0)
     neighbours: int = setting(3, "m, neighbours per image", low=1)
+    search: Literal["auto", "exact", "approximate"] = setting("auto", "for neighbours; auto: exact up to 100,000")
     laplacian: float = setting(1.0, "λ, weight of the graph", low=0)
     iterations: int = setting(10, "M-steps, each after `z_steps` z-steps; z-steps also end the solve", low=0)
     z_steps: int = setting(3, "z-steps per iteration", low=1)
@@ -131,18 +134,19 @@ class Kedge(Configured):
         x = batch.features
         past = state if state and bool(state["counts"].any()) else {}  # nothing yet: solved as if alone, and faster
         fast = compiled_solver("._fast_kedge", x) if self.compiled else None
-        nearest, similarity = (fast.nearest_neighbours if fast else nearest_neighbours)(x, self.neighbours)
-        trust = self._trust(batch.log_zero_shot, nearest.long())
+        nearest = nearest_neighbours(x, self.neighbours, search=self.search, compiled=self.compiled)
+        trust = self._trust(batch.log_zero_shot, nearest.indices)
         if fast:
-            z, before = fast.solve(self, past, batch, nearest, similarity, trust)
+            z, before = fast.solve(self, past, batch, nearest, trust)
         else:
-            z, before = self._solve(past, batch, nearest, similarity, trust)
+            z, before = self._solve(past, batch, nearest, trust)
         info: dict[str, Any] = {
             **outcome(z, before, self.iterations, SETTLED),
             "effective_classes": effective_classes(z.sum(dim=0), len(x)),
             "trust": trust.visual,
             "trust_zero_shot": trust.decided,
             "why": trust.reason,
+            **nearest.info,
         }
         return Step(remembered(state, x, z, trust.visual) if state else {}, z, info)
 
@@ -161,18 +165,14 @@ class Kedge(Configured):
         kappa = (agreement - 1 / k) / (1 - 1 / k)
         return Trust(decided, decided * smooth((kappa - 0.1) / 0.4), decided * others)
 
-    def _solve(
-        self, past: State, batch: Batch, nearest: Tensor, similarity: Tensor, trust: Trust
-    ) -> tuple[Tensor, Tensor]:
+    def _solve(self, past: State, batch: Batch, nearest: Neighbours, trust: Trust) -> tuple[Tensor, Tensor]:
         """The last z (n×k), and the z of an iteration before."""
         t, log_y, features = batch.head.features, batch.log_zero_shot, Features.of(batch.features)
         (n, k), d = log_y.shape, t.shape[1]
-        source = torch.arange(n, device=t.device).repeat_interleave(nearest.shape[1])
-        weight = trust.visual * self.laplacian / (2 * self.neighbours)
-        graph = NeighbourGraph.symmetric(source, nearest.flatten(), weight * similarity.flatten(), n)
+        graph = NeighbourGraph.of(nearest, trust.visual * self.laplacian / (2 * self.neighbours))
         cooling = trust.visual / self.temperature
         z = log_y.exp()
-        var0 = features.shared_variance(z, t)
+        var0 = batch.shared_variance
         anchored = log_y + cooling * features.log_density_shared(t, var0)  # for classes on their anchors
         unary, bias, few = anchored, torch.zeros_like(t[:, 0]), 0.0
 

@@ -49,7 +49,8 @@ from torch import Tensor
 from ..arrays import unit
 from ..progress import track
 from . import Batch, Traits
-from ._em import Transductive, active_classes, hard_counts, neighbour_graph, z_step
+from ._em import Transductive, active_classes, hard_counts, z_step
+from ._neighbours import Neighbours
 from ._settings import setting
 
 R_MAX = 0.999  # K(r) → ∞ as r → 1
@@ -81,11 +82,11 @@ class Moon(Transductive):
     iterations: int = setting(10, "z-steps with an M-step; one more z-step ends the solve", low=0)
 
     @torch.no_grad()
-    def iterate(self, batch: Batch) -> Iterator[Iterate]:
+    def iterate(self, batch: Batch, nearest: Neighbours | None = None) -> Iterator[Iterate]:
         """The solver, one iteration at a time. Do not write to what it yields."""
         x, t, log_y = batch.features, batch.head.features, batch.log_zero_shot
         d = x.shape[1]
-        graph = neighbour_graph(x, self.neighbours, self.laplacian)
+        graph = self._graph(batch, nearest)
         z = log_y.exp()
         alpha = anchor_weights(z)
         cosine = x @ t.T

@@ -41,22 +41,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from ..arrays import is_unit, unit
+from ..arrays import unit
 from ..features import TextHead
 from ..progress import track
 from . import Batch, State, Step, Traits
+from ._compiled import compiled_solver
 from ._em import (
     SETTLED,
     active_classes,
-    compiled_solver,
     hard_counts,
-    neighbour_graph,
     outcome,
     run,
     shared_variance,
@@ -64,6 +62,9 @@ from ._em import (
 )
 from ._gaussian import Features, anchor_divergence, floored
 from ._graph import GramGraph, NeighbourGraph
+from ._lists import DENSE_ENTRIES
+from ._lists import solve as in_lists
+from ._neighbours import Neighbours, nearest_neighbours
 from ._settings import Configured, setting
 
 
@@ -92,6 +93,9 @@ class StatA(Configured):
     temperature: float = setting(50.0, "log p is divided by this", above=0)
     graph: Literal["neighbours", "dense"] = setting("neighbours", "m nearest neighbours, or all pairs")
     neighbours: int = setting(3, "m, neighbours per image", low=1)
+    search: Literal["auto", "exact", "approximate"] = setting(
+        "auto", "of neighbours: exact, approximate, or auto: exact up to 100,000 images"
+    )
     laplacian: float = setting(1.0, "λ, weight of the graph", low=0)
     unit_means: bool = setting(True, "scale class means and their mix with the anchor to unit norm")
     iterations: int = setting(10, "M-steps, each after `z_steps` z-steps; z-steps also end the solve", low=0)
@@ -113,50 +117,52 @@ class StatA(Configured):
         """No state: the paper's online StatA solves each batch on its own."""
         return None
 
+    @torch.no_grad()
     def step(self, state: State | None, batch: Batch) -> Step:
         """Solve one batch."""
-        common = self.graph == "neighbours" and self.tol == 0 and not (self.objective or self.released_variance)
-        fast = compiled_solver("._fast", batch.features) if self.compiled and common else None
-        if fast:
-            z, info = self._compiled(fast, batch)
-            return Step(None, z, info)
+        x, head = batch.features, batch.head
+        nearest = self._nearest(x) if self.graph == "neighbours" else None
+        found = nearest.info if nearest else {}
+        if nearest and self.tol == 0 and not (self.objective or self.released_variance):
+            if len(x) * head.k > DENSE_ENTRIES:
+                z, info = in_lists(batch, NeighbourGraph.of(nearest, self._edge), **self._equations())
+                return Step(None, z, {**info, **found})
+            if fast := compiled_solver("._fast", x) if self.compiled else None:
+                graph = fast.symmetric_graph(nearest.indices, nearest.similarity * self._edge)
+                z, before = fast.solve(batch, graph, **self._equations())
+                return Step(None, z, {**outcome(z, before, self.iterations, SETTLED), **found})
         objective: list[float] = []
 
         def assignments() -> Iterator[Tensor]:
-            for iterate in self.iterate(batch):
+            for iterate in self.iterate(batch, nearest):
                 objective.extend(iterate.objective)
                 yield iterate.z
 
         z, info = run(assignments(), batch, self.tol or SETTLED)
-        return Step(None, z, {**info, "objective": objective} if self.objective else info)
+        return Step(None, z, {**info, **found, "objective": objective} if self.objective else {**info, **found})
+
+    def _equations(self) -> dict[str, Any]:
+        """What the other forms of the solver are told."""
+        return {
+            "alpha": self.alpha,
+            "soft": self.beta == "soft",
+            "temperature": self.temperature,
+            "unit_means": self.unit_means,
+            "iterations": self.iterations,
+            "z_steps": self.z_steps,
+        }
 
     @torch.no_grad()
-    def _compiled(self, fast: ModuleType, batch: Batch) -> tuple[Tensor, dict[str, Any]]:
-        """`iterate` to its end, by _fast.py."""
-        z, before = fast.solve(
-            batch.features,
-            batch.head.features,
-            batch.log_zero_shot,
-            alpha=self.alpha,
-            soft=self.beta == "soft",
-            temperature=self.temperature,
-            neighbours=self.neighbours,
-            laplacian=self.laplacian,
-            unit_means=self.unit_means,
-            iterations=self.iterations,
-            z_steps=self.z_steps,
-        )
-        return z, outcome(z, before, self.iterations, SETTLED)
-
-    @torch.no_grad()
-    def iterate(self, batch: Batch) -> Iterator[Iterate]:
-        """The solver, one iteration at a time. Do not write to what it yields."""
+    def iterate(self, batch: Batch, nearest: Neighbours | None = None) -> Iterator[Iterate]:
+        """The solver, one iteration at a time, over a graph of the nearest. Do not write to what it yields."""
         x, t = batch.features, batch.head.features
         log_y = batch.log_zero_shot
-        graph = self._graph(x)
+        graph = self._graph(x, nearest)
         features = Features.of(x)
         z = log_y.exp()
-        var0 = shared_variance(features, z, t, released=self.released_variance)  # Eq. parameter-initialization
+        var0 = batch.shared_variance  # Eq. parameter-initialization
+        if self.released_variance:
+            var0 = shared_variance(features, z, t, released=True)
         anchored = log_y + features.log_density_shared(t, var0) / self.temperature  # for classes on their anchors
         unary = anchored
         anchor_cost = 0.0  # (α/T) Σ_k KL; 0 as long as all classes are on their anchors
@@ -177,9 +183,9 @@ class StatA(Configured):
             away = t_a - mu
             scatter = features.scatter(moments, mu)  # T_k, around the new mean
             var = floored(torch.lerp(torch.addcmul(var0, away, away), scatter, b))  # Eq. regularized-updates
-            if iteration == 0 and self.unit_means and not is_unit(t):
+            if iteration == 0 and self.unit_means and batch.head.unit_features is not t:
                 # From here on an empty class is at unit(t_k), β_k = 0; rounded input is only nearly that.
-                anchored = log_y + features.log_density_shared(unit(t), var0) / self.temperature
+                anchored = log_y + features.log_density_shared(batch.head.unit_features, var0) / self.temperature
             log_p = features.log_density(mu, var, var0)
             updated = log_y.index_select(1, active).add_(log_p, alpha=1 / self.temperature)
             unary = anchored.index_copy(1, active, updated)
@@ -205,10 +211,18 @@ class StatA(Configured):
                 objective.append(_objective(z, unary, graph, anchor_cost))
         return z, objective
 
-    def _graph(self, x: Tensor) -> NeighbourGraph | GramGraph:
+    def _nearest(self, x: Tensor) -> Neighbours:
+        return nearest_neighbours(x, self.neighbours, search=self.search, compiled=self.compiled)
+
+    def _graph(self, x: Tensor, nearest: Neighbours | None) -> NeighbourGraph | GramGraph:
         if self.graph == "dense":
             return GramGraph(x, self.laplacian)
-        return neighbour_graph(x, self.neighbours, self.laplacian)
+        return NeighbourGraph.of(nearest or self._nearest(x), self._edge)
+
+    @property
+    def _edge(self) -> float:
+        """G = λ/(2m)·(W + Wᵀ): what similarities are multiplied with."""
+        return self.laplacian / (2 * self.neighbours)
 
     def _anchor_cost(self, t: Tensor, var0: Tensor, mu: Tensor, var: Tensor) -> float:
         if math.isinf(self.alpha):

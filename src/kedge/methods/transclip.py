@@ -44,9 +44,10 @@ from torch import Tensor
 from ..arrays import unit
 from ..progress import track
 from . import Batch, Traits
-from ._em import Transductive, neighbour_graph, shared_variance, z_step
+from ._em import Transductive, shared_variance, z_step
 from ._gaussian import Features
 from ._graph import NeighbourGraph
+from ._neighbours import Neighbours
 from ._settings import setting
 
 
@@ -76,10 +77,10 @@ class TransCLIP(Transductive):
     released_variance: bool = setting(False, "Σ as the program has it for n > 2500: divided once per chunk")
 
     @torch.no_grad()
-    def iterate(self, batch: Batch) -> Iterator[Iterate]:
+    def iterate(self, batch: Batch, nearest: Neighbours | None = None) -> Iterator[Iterate]:
         """The solver, one iteration at a time. Do not write to what it yields."""
         x, t, log_y = batch.features, batch.head.features, batch.log_zero_shot
-        graph = neighbour_graph(x, self.neighbours, self.laplacian)
+        graph = self._graph(batch, nearest)
         features = Features.of(x)
         z = log_y.exp()
         mu = t if self.start == "text" else self._surest(x, log_y)

@@ -42,7 +42,8 @@ from torch import Tensor
 from ..errors import SettingError
 from ..features import TextHead
 from . import Batch, State, Step, Traits
-from ._graph import NeighbourGraph, nearest_neighbours
+from ._graph import NeighbourGraph
+from ._neighbours import Neighbours, nearest_neighbours
 from ._settings import Configured, setting
 
 
@@ -84,20 +85,20 @@ class ZLaP(Configured):
     @torch.no_grad()
     def _solve(self, batch: Batch) -> tuple[Tensor, dict[str, Any]]:
         x, t = batch.features, batch.head.features
-        graph, linked = self._graph(x, t)
+        nearest = nearest_neighbours(x, self.neighbours - 1)  # one of them is the image itself
+        graph, linked = self._graph(x, t, nearest)
         k = len(linked)
         e = torch.eye(k + len(x), k, dtype=x.dtype, device=x.device)
         spread, info = conjugate_gradients(lambda p: p - self.damping * (graph @ p), e, self.tol, self.iterations)
         scores = x.new_zeros(len(x), len(t)).index_copy_(1, linked, spread[k:])
-        return scores, info
+        return scores, {**info, **nearest.info}
 
-    def _graph(self, x: Tensor, t: Tensor) -> tuple[NeighbourGraph, Tensor]:
+    def _graph(self, x: Tensor, t: Tensor, nearest: Neighbours) -> tuple[NeighbourGraph, Tensor]:
         """S over the texts that an image links to, then the images; and which texts these are."""
-        images, image_weight = nearest_neighbours(x, self.neighbours - 1)  # one of them is the image itself
         text_weight, texts = (x @ t.T).topk(min(self.neighbours, len(t)), dim=1)
         linked, texts = texts.unique(return_inverse=True)  # type: ignore[no-untyped-call]
-        targets = torch.cat([images + len(linked), texts], dim=1)
-        weight = torch.cat([image_weight.clamp_min(0), text_weight.clamp_min(0) ** self.power], dim=1).flatten()
+        targets = torch.cat([nearest.indices + len(linked), texts], dim=1)
+        weight = torch.cat([nearest.similarity.clamp_min(0), text_weight.clamp_min(0) ** self.power], dim=1).flatten()
         nodes = len(linked) + len(x)
         source = torch.arange(len(linked), nodes, device=x.device).repeat_interleave(targets.shape[1])
         target = targets.flatten()
