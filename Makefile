@@ -45,7 +45,7 @@ lint: $(VENV)/.ready
 	$(BIN)/mypy
 
 bench: $(VENV)/.ready  ## speed and memory, as ratios in one run
-	$(BIN)/python benchmarks/stata.py
+	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/extraction.py
 
 clean:

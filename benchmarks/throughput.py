@@ -1,0 +1,118 @@
+"""Many small tasks, one thread: kedge against the plain broadcast form of the equations.
+
+A plan of tasks, each one batch, is drawn from one simulated dataset and run by `kedge.evaluate`, as `kedge bench` does;
+datasets have about the size and number of tasks of the paper's. The plain form is the oracle of the tests, which holds
+every n×k×d array; it solves the first of the same batches, and the median of its runs counts. Both clocks run from
+features to z, and what kedge computes once for all tasks is in its time. What an evaluation needs beside that
+(gathering rows, scores) is in `wall`.
+
+| time, per task | what                                                                          |
+|----------------|-------------------------------------------------------------------------------|
+| plain          | the plain form                                                                |
+| kedge          | `Record.seconds` of the evaluation                                            |
+| wall           | the whole evaluation                                                          |
+| torch          | as kedge, with `compiled=False`: without the compiled solver                  |
+| single         | one call of `kedge.adapt` after the other, on the same batches                |
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from typing import NamedTuple
+
+import torch
+from measuring import ROOT, Result, load, say, seconds, simulated
+
+import kedge
+from kedge.evaluate import evaluate
+from kedge.results import Record
+from kedge.scenarios import Plan, draw
+
+sys.path.insert(0, str(ROOT / "tests"))
+from oracle import stata as plain
+
+COMPARED = 100_000  # n·k up to which the two results are compared
+
+
+class Size(NamedTuple):
+    """Batches of n images and k_eff of k classes, from this many `images`."""
+
+    n: int
+    k: int
+    k_eff: int
+    images: int
+    tasks: int
+    others: int  # tasks for torch and single, which are not what is aimed at
+    plain_runs: int
+    aim: float | None  # how many times faster than the plain form
+
+
+SIZES = (
+    Size(64, 100, 10, 10_000, 1000, 200, 5, 300),
+    Size(64, 1000, 10, 50_000, 1000, 100, 2, 1500),
+    Size(1000, 100, 25, 10_000, 200, 50, 3, 130),
+    Size(1000, 1000, 50, 50_000, 200, 10, 1, 400),
+)
+QUICK = (Size(64, 20, 5, 1000, 10, 5, 2, None), Size(100, 50, 10, 1000, 5, 2, 1, None))
+
+
+def measure(quick: bool) -> Result:
+    """A row of times and ratios per size."""
+    torch.set_num_threads(1)
+    return {"sizes": [compare(size) for size in (QUICK if quick else SIZES)]}
+
+
+def compare(size: Size) -> Result:
+    """Seconds per task and ratios, by the names of the module's table."""
+    say(f"throughput: {size.tasks} tasks of {size.n} images, {size.k} classes")
+    features = load(simulated(size.images, size.k), size.images, size.k)
+    x, head = features.image_features, features.head
+    plan = tasks_of(size, features.labels, size.tasks)
+    fewer = tasks_of(size, features.labels, size.others)  # the first of the same
+    batches = [x[indices] for indices in fewer.batches()]
+
+    def run(plan: Plan, compiled: bool = True) -> Record:
+        return evaluate("stata", features, plan, compiled=compiled)
+
+    def one_by_one() -> None:
+        for batch in batches:
+            kedge.adapt(batch, head, method="stata")
+
+    for compiled in (True, False):  # to warm up
+        run(tasks_of(size, features.labels, 2), compiled)
+    records: list[Record] = []
+    per_task = {
+        "wall": seconds(lambda: records.append(run(plan))) / size.tasks,
+        "kedge": in_method(records[0]) / size.tasks,
+        "torch": in_method(run(fewer, compiled=False)) / size.others,
+        "single": seconds(one_by_one) / size.others,
+    }
+    say(f"  {1e3 * per_task['kedge']:.2f} ms per task; now the plain form, {size.plain_runs} time(s)")
+    some = (batches * size.plain_runs)[: size.plain_runs]
+    per_task["plain"] = statistics.median(seconds(plain, batch, head.features) for batch in some)
+    difference = None
+    if size.n * size.k <= COMPARED:
+        z = kedge.adapt(batches[0], head, method="stata").probs
+        difference = float((z - plain(batches[0], head.features).z[-1]).abs().max())
+    return {
+        **size._asdict(),
+        "seconds": per_task,
+        "ratio": {name: per_task["plain"] / value for name, value in per_task.items() if name != "plain"},
+        "difference": difference,
+    }
+
+
+def tasks_of(size: Size, labels: torch.Tensor | None, tasks: int) -> Plan:
+    """The first tasks of this size; every batch is full."""
+    assert labels is not None
+    scenario = f"batches:size={size.n},k_min={size.k_eff},k_max={size.k_eff}"
+    plan = draw(scenario, labels.numpy(), 0, tasks)
+    assert all(len(batch) == size.n for batch in plan.batches()), f"{size.images} images are too few for {scenario}"
+    return plan
+
+
+def in_method(record: Record) -> float:
+    """Seconds the method itself took."""
+    assert record.seconds is not None
+    return record.seconds
