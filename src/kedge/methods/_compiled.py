@@ -13,9 +13,12 @@ from torch import Tensor
 
 def compiled_solver(name: str, x: Tensor) -> ModuleType | None:
     """The module of that name, if x is float32 on the CPU and numba is installed (`pip install "kedge[fast]"`)."""
-    if x.dtype != torch.float32 or x.device.type != "cpu" or not _has_numba():
-        return None
-    return import_module(name, __package__)
+    return _module(name) if x.dtype == torch.float32 and x.device.type == "cpu" and _has_numba() else None
+
+
+@lru_cache
+def _module(name: str) -> ModuleType:
+    return import_module(name, __package__)  # takes a while even if it is there, and a small batch little longer
 
 
 @lru_cache

@@ -94,17 +94,18 @@ def solve(
     return torch.from_numpy(solver.z), before
 
 
-class Table(NamedTuple):
+class Table:
     """The same memory for kernels and for matrix products."""
 
-    array: Rows
-    tensor: Tensor
+    def __init__(self, rows: int, columns: int) -> None:
+        self.array = np.empty((rows, columns), F)
+        self.tensor = self.cut = torch.from_numpy(self.array)
 
-    @classmethod
-    def of(cls, rows: int, columns: int) -> Table:
-        """An empty one."""
-        array = np.empty((rows, columns), F)
-        return cls(array, torch.from_numpy(array))
+    def top(self, rows: int) -> Tensor:
+        """The first rows. Often as many as the last time, and to cut a tensor takes as long as a kernel."""
+        if self.cut.shape[0] != rows:
+            self.cut = self.tensor[:rows]
+        return self.cut
 
 
 class Part(NamedTuple):
@@ -129,22 +130,22 @@ class Solver:
         """cooling: 1/T. most: no more classes are ever fitted at once."""
         n, k, d, most = len(batch.features), batch.head.k, batch.head.d, min(most, batch.head.k)
         self.x = batch.features.contiguous()  # kernels are compiled for rows without gaps
-        self.centre_tensor = self.x.mean(dim=0)
-        self.centre, self.var0, self.cooling = self.centre_tensor.numpy(), batch.shared_variance.numpy(), F(cooling)
+        self.centre, self.var0, self.cooling = _centre(self.x.numpy()), batch.shared_variance.numpy(), F(cooling)
         self.log_y, self.graph = batch.log_zero_shot.contiguous().numpy(), graph
         self.reach = _reach(graph.offsets, graph.values)
         self.whole = self._whole() if n <= HELD_ROWS else None
         self.z, self.next, self.unary, self.w, self.anchored = (np.empty((n, k), F) for _ in range(5))
         self.reference, self.total = np.empty((2, n), F)  # r_i, and Σ_k w_ik
-        self.moved, self.moves, self.stirred, self.strayed = np.ones((4, n), F)  # rows of z: see _pull
+        self.moved, self.moves, self.stirred, self.strayed = rows = np.empty((4, n), F)  # of z: see _pull
+        rows.fill(1)
         self.labels, self.no_prior, self.no_own = np.zeros(n, np.int64), np.ones(k, F), np.zeros(k, F)
         # What was fitted last: classes, and those put back on their anchors; n_k and, for small batches, columns of z
         self.lists = (np.empty(k, np.int64), np.empty(k, np.int64), np.empty(k, F))  # both, and the mass of the former
         self.classes, self.left = self.lists[0][:0], self.lists[1][:0]
         self.fitted_counts, self.fitted = np.zeros(k, F), np.zeros((n, k) if self.whole else (0, 0), F)
         size = n if self.whole else BLOCK_ROWS
-        self.columns, self.scores = Table.of(most, size), Table.of(most, size)
-        self.table, self.eta, self.block = (Table.of(m, 2 * d) for m in (most, most, 0 if self.whole else size))
+        self.columns, self.scores = Table(most, size), Table(most, size)
+        self.table, self.eta, self.block = (Table(m, 2 * d) for m in (most, most, 0 if self.whole else size))
         np.exp(self.log_y, out=self.z)
         self.anchor(batch.head.features)
 
@@ -192,10 +193,10 @@ class Solver:
         last = (self.fitted_counts, self.fitted[:0] if resting else self.fitted)
         for part in self._parts():
             size = part.stop - part.start
-            columns = self.columns if size == self.columns.array.shape[1] else Table.of(len(self.columns.array), size)
+            columns = self.columns if size == self.columns.array.shape[1] else Table(len(self.columns.array), size)
             found, lost = _changed(part.start, self.z, counts, *last, classes, left, columns.array, mass)
-            out = self.table.tensor[:found]
-            torch.addmm(out, columns.tensor[:found], part.phi, beta=1 if part.start else 0, out=out)
+            out = self.table.top(found)
+            torch.addmm(out, columns.top(found), part.phi, beta=1 if part.start else 0, out=out)
         self.fitted_counts, self.classes, self.left = counts, classes[:found], left[:lost]
         return self.table.array[:found], mass
 
@@ -211,14 +212,14 @@ class Solver:
         found = len(self.classes)
         constant, own = np.empty(found, F), self.no_own if own is None else own
         _fit(
-            self.classes, moments, mass, counts, self.t, self.centre, self.var0, F(min(alpha, ENDLESS)), unit_means,
-            self.cooling, F(VARIANCE_FLOOR / len(self.var0)), self.eta.array, constant,
+            self.classes, moments, mass, counts, self.t, self.centre, self.var0, min(alpha, ENDLESS), unit_means,
+            self.cooling, VARIANCE_FLOOR / len(self.var0), self.eta.array, constant,
         )  # fmt: skip
         rows = (self.log_y, self.anchored, self.z, self.unary, self.reference, self.w, self.total, self.stirred)
         for part in self._parts():
             size = part.stop - part.start
-            scores = self.scores if size == self.scores.array.shape[1] else Table.of(found, size)
-            torch.mm(self.eta.tensor[:found], part.phi_t, out=scores.tensor[:found])
+            scores = self.scores if size == self.scores.array.shape[1] else Table(found, size)
+            torch.mm(self.eta.top(found), part.phi_t, out=scores.top(found))
             fitted = (self.classes, scores.array, constant, own, self.left)
             by_rows(_weigh, self.w, part.start, *fitted, *rows, start=part.start, stop=part.stop)
 
@@ -228,7 +229,7 @@ class Solver:
 
     def _whole(self) -> Part:
         n, d = self.x.shape
-        phi, phi_t = Table.of(n, 2 * d), Table.of(2 * d, n)
+        phi, phi_t = Table(n, 2 * d), Table(2 * d, n)
         by_rows(_phi, phi.array, 0, self.x.numpy(), self.centre, phi.array)
         _transpose(phi.array, phi_t.array)
         return Part(0, n, phi.tensor, phi_t.tensor)
@@ -294,6 +295,18 @@ def _exp(v: Rows, count: int, power: Rows) -> None:
         power[c] = (np.int32(m) + np.int32(127)) << np.int32(23)  # the bits of 2^m
     for c in range(count):
         v[c] *= scale[c]
+
+
+@compiled
+def _centre(x: Rows) -> Rows:
+    """The mean of the rows, d, in float64 until the end."""
+    n, d = x.shape
+    total = np.zeros(d, np.float64)
+    for i in range(n):
+        for c in range(d):
+            total[c] += np.float64(x[i, c])
+    mean: Rows = (total / n).astype(F)
+    return mean
 
 
 @compiled
@@ -563,19 +576,19 @@ def _changed(
 
 @compiled
 def _fit(
-    classes: Rows, moments: Rows, mass: Rows, counts: Rows, t: Rows, centre: Rows, var0: Rows, alpha: np.float32,
-    unit_means: bool, cooling: np.float32, floor: np.float32, eta: Rows, constant: Rows,
+    classes: Rows, moments: Rows, mass: Rows, counts: Rows, t: Rows, centre: Rows, var0: Rows, alpha: float,
+    unit_means: bool, cooling: np.float32, smallest: float, eta: Rows, constant: Rows,
 ) -> None:  # fmt: skip
     """The M-step (Eq. regularized-updates): the natural parameters η (c×2d) and constant (c) of log p, over T.
 
     Many short loops: one with many arrays does not become vectors.
     """
-    d = len(centre)
+    d, floor, images = len(centre), F(smallest), F(alpha)
     mu, first, var, ratio = np.empty(d, F), np.empty(d, F), np.empty(d, F), np.empty(d, F)
     bits, precision0 = ratio.view(np.int32), F(1) / var0
     for a in range(len(classes)):
         k, inverse = classes[a], F(1) / max(mass[a], F(1e-37))
-        beta = counts[k] / (counts[k] + alpha)  # Eq. hard_beta_k
+        beta = counts[k] / (counts[k] + images)  # Eq. hard_beta_k
         length = F(0)
         for c in range(d):
             first[c] = moments[a, c] * inverse

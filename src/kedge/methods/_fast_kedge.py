@@ -42,7 +42,7 @@ def solve(method: Kedge, past: State, batch: Batch, nearest: Neighbours, trust: 
         if past:
             table, mass_a = torch.from_numpy(moments), torch.from_numpy(mass[: len(n_a), None])
             first, second = (table / mass_a).chunk(2, dim=1)
-            now = (torch.from_numpy(solver.classes), solver.centre_tensor, torch.from_numpy(n_a))
+            now = (torch.from_numpy(solver.classes), torch.from_numpy(solver.centre), torch.from_numpy(n_a))
             moments = torch.cat(recalled(past, *now, (first, second)), dim=1).numpy()
             mass = np.ones_like(n_a)
         own = cooling * smooth(few) ** 2 * d / (n_a + F(method.alpha)) if method.own_say else None

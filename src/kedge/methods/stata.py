@@ -117,7 +117,6 @@ class StatA(Configured):
         """No state: the paper's online StatA solves each batch on its own."""
         return None
 
-    @torch.no_grad()
     def step(self, state: State | None, batch: Batch) -> Step:
         """Solve one batch."""
         x, head = batch.features, batch.head
