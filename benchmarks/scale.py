@@ -108,7 +108,7 @@ def differences(first: Path, second: Path) -> Result:
 @contextmanager
 def small_blocks() -> Iterator[None]:
     """The compiled solver with smaller blocks, of φ and of x xᵀ. A name that is gone is an error, not a silent no."""
-    smaller = ((_fast, "BLOCK_ROWS", 1024), (_fast_neighbours, "SIDE", 200), (_fast_neighbours, "SHARED_SIDE", 500))
+    smaller = ((_fast, "BLOCK_ROWS", 200), (_fast_neighbours, "SIDE", 200), (_fast_neighbours, "SHARED_SIDE", 500))
     with ExitStack() as stack:
         for module, name, size in smaller:
             stack.enter_context(patch.object(module, name, size))
