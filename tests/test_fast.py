@@ -16,7 +16,7 @@ from kedge.simulate import simulate
 
 pytest.importorskip("numba", reason="the compiled solver is the extra `fast`")
 
-from kedge.methods import _fast, _fast_neighbours
+from kedge.methods import _fast, _fast_kedge, _fast_neighbours
 
 
 def largest_difference(x: torch.Tensor, t: torch.Tensor, logit_scale: float = 100.0, **settings: object) -> float:
@@ -163,6 +163,18 @@ def test_exponentials_are_exact_to_float32() -> None:
     mine = v.copy()
     _fast._exp(mine, len(v), np.empty(len(v), np.int32))
     np.testing.assert_allclose(mine, np.exp(v.astype(np.float64)), rtol=3e-7)
+
+
+def test_logarithms_are_exact_to_float32() -> None:
+    v = np.concatenate([np.geomspace(1e-30, 1e3, 5000), [1, np.sqrt(0.5), np.sqrt(2), 0.99999994]]).astype(np.float32)
+    mine = v.copy()
+    _fast_kedge._log(mine, np.empty(len(v), np.int32))
+    np.testing.assert_allclose(mine, np.log(v.astype(np.float64)), rtol=3e-7, atol=3e-8)
+
+
+def test_sums_of_many_rows_keep_their_digits() -> None:
+    z = np.random.default_rng(0).random((20_000, 3)).astype(np.float32)
+    np.testing.assert_allclose(_fast._sums(z), z.sum(axis=0, dtype=np.float64), rtol=1e-6)
 
 
 def test_neighbours_are_those_of_the_torch_graph() -> None:

@@ -54,7 +54,7 @@ class Graph(NamedTuple):
 F = np.float32
 AT_REST = F(1e-6)  # a row of z that moved by less (sum of changes) moves nobody else
 CLASS_AT_REST = F(1e-5)  # a column of z that moved by less since its class was fitted gives the same fit
-HELD_ROWS = 8192  # of φ that are made once and kept; a larger batch has φ made again in
+HELD_ROWS = 4096  # of φ that are made once and kept; a larger batch has φ made again in
 BLOCK_ROWS = 1024  # rows at a time: near enough to the cache
 THREADED_ENTRIES = 1 << 19  # of n×k: with fewer, a second thread costs more than it brings
 SMALLEST = F(-69.0)  # e to this is 1e-30: far below float32's 1e-7 of a sum, far above its denormals, which are slow
@@ -164,20 +164,28 @@ class Solver:
         """z ← softmax_k( log ŷ + log p / T + log prior + G z ), `steps` times (Eq. z_update); prior: k, a new one."""
         if prior is not None:
             self.stirred.fill(1)
-        fixed = (self.w, self.unary, self.no_prior if prior is None else prior, self.reach, *self.graph)
-        together = 1 if many(*self.z.shape) else steps
-        for _ in range(0, steps, together):
-            rows = (self.z, self.next, self.moved, self.moves, self.stirred, self.strayed)
-            if together > 1:
-                _pulls(steps, *fixed, *rows)
-            else:
-                by_rows(_pull, self.z, *fixed, *rows)
-            if together % 2:
-                self.z, self.next, self.moved, self.moves = self.next, self.z, self.moves, self.moved
+        prior = self.no_prior if prior is None else prior
+        if not many(*self.z.shape):
+            _pulls(steps, prior, *self.pulled)
+            return self.turn(steps)
+        for _ in range(steps):
+            by_rows(_pull, self.z, prior, *self.pulled)
+            self.turn(1)
+
+    @property
+    def pulled(self) -> tuple[Rows, ...]:
+        """What a z-step works on beside the prior, in the order of `_pull`."""
+        fixed = (self.w, self.unary, self.reach, *self.graph)
+        return (*fixed, self.z, self.next, self.moved, self.moves, self.stirred, self.strayed)
+
+    def turn(self, steps: int) -> None:
+        """After so many z-steps: each has left its z in `next`."""
+        if steps % 2:
+            self.z, self.next, self.moved, self.moves = self.next, self.z, self.moves, self.moved
 
     def soft_counts(self) -> Rows:
         """Σ_i z_ik, k."""
-        return torch.from_numpy(self.z).sum(dim=0).numpy()
+        return torch.from_numpy(self.z).sum(dim=0).numpy() if many(*self.z.shape) else _sums(self.z)
 
     def hard_counts(self) -> Rows:
         """How many images have class k as their best, k."""
@@ -408,7 +416,7 @@ def _weigh(
 
 @compiled
 def _pull(
-    begin: int, end: int, w: Rows, unary: Rows, prior: Rows, reach: Rows, offsets: Rows, columns: Rows, values: Rows,
+    begin: int, end: int, prior: Rows, w: Rows, unary: Rows, reach: Rows, offsets: Rows, columns: Rows, values: Rows,
     z: Rows, next: Rows, moved: Rows, moves: Rows, stirred: Rows, strayed: Rows,
 ) -> None:  # fmt: skip
     """One z-step: next_ik ∝ w_ik prior_k exp(Σ_j g_ij z_jk), for these rows.
@@ -489,14 +497,14 @@ def _pull(
 
 @compiled
 def _pulls(
-    steps: int, w: Rows, unary: Rows, prior: Rows, reach: Rows, offsets: Rows, columns: Rows, values: Rows,
+    steps: int, prior: Rows, w: Rows, unary: Rows, reach: Rows, offsets: Rows, columns: Rows, values: Rows,
     z: Rows, next: Rows, moved: Rows, moves: Rows, stirred: Rows, strayed: Rows,
-) -> bool:  # fmt: skip
-    """Some z-steps of all rows; is the last z in `next`?"""
+) -> None:  # fmt: skip
+    """Some z-steps of all rows; after an odd number the last z is in `next`."""
     for _ in range(steps):
-        _pull(0, len(z), w, unary, prior, reach, offsets, columns, values, z, next, moved, moves, stirred, strayed)
+        rows = (z, next, moved, moves, stirred, strayed)
+        _pull(0, len(z), prior, w, unary, reach, offsets, columns, values, *rows)
         z, next, moved, moves = next, z, moves, moved
-    return steps % 2 == 1
 
 
 @compiled
@@ -527,6 +535,21 @@ def _best(begin: int, end: int, z: Rows, strayed: Rows, labels: Rows) -> None:
         while bits[i, where] != most:
             where += 1
         labels[i] = where
+
+
+@compiled
+def _sums(z: Rows) -> Rows:
+    """Σ_i z_ik, k, of a hundred rows at a time: one long sum would lose digits."""
+    n, k = z.shape
+    total, part = np.zeros(k, F), np.empty(k, F)
+    for top in range(0, n, 100):
+        part[:] = F(0)
+        for i in range(top, min(top + 100, n)):
+            for c in range(k):
+                part[c] += z[i, c]
+        for c in range(k):
+            total[c] += part[c]
+    return total
 
 
 @compiled

@@ -62,6 +62,7 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import threshold
 
 from ..arrays import unit
 from ..features import TextHead
@@ -160,7 +161,7 @@ class Kedge(Configured):
             return Trust(1.0, 1.0, others)
         entropy = -float((log_y.exp() * log_y).sum(dim=1).mean())
         decided = min(1.0, 4 * max(0.0, 1 - entropy / math.log(k)))
-        labels = log_y.argmax(dim=1)
+        labels = log_y.max(dim=1).indices
         agreement = float((labels[nearest] == labels[:, None]).double().mean())
         kappa = (agreement - 1 / k) / (1 - 1 / k)
         return Trust(decided, decided * smooth((kappa - 0.1) / 0.4), decided * others)
@@ -237,7 +238,7 @@ def remembered(past: State, x: Tensor, z: Tensor, trust: float) -> State:
     counts = z.sum(dim=0)
     typical = len(z) / effective_classes(counts, len(z))  # images of a class, about
     u = (counts / typical).clamp_max_(1)
-    sure = torch.where(z > SURE, z, 0) * (trust * u * u * (3 - 2 * u))
+    sure = threshold(z, SURE, 0.0).mul_(trust * u * u * (3 - 2 * u))
     new = sure.sum(dim=0)
     learned = (new > PRESENT).nonzero().squeeze(1)
     old, new = past["counts"].index_select(0, learned), new.index_select(0, learned)
