@@ -342,3 +342,16 @@ class TestManyTasksOfOneFeatureSet:
         assert together.zero_shot == one_by_one.zero_shot
         assert together.calibration_error == pytest.approx(one_by_one.calibration_error, abs=1e-5)
         assert together.harmed == one_by_one.harmed
+
+    def test_all_images_at_once_are_not_copied(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        f = simulate(50, 5, d=16, seed=1)
+        seen: list[Batch] = []
+        step = kedge.StatA.step
+        monkeypatch.setattr(
+            kedge.StatA, "step", lambda self, state, batch: seen.append(batch) or step(self, state, batch)
+        )
+        whole = evaluate("stata", f, "all")
+        assert seen[0].features.data_ptr() == f.image_features.data_ptr()
+        monkeypatch.setattr("kedge.evaluate.KEPT_ENTRIES", 0)  # zero-shot is then scored block by block
+        monkeypatch.setattr("kedge.arrays.BLOCK_ENTRIES", 64)
+        assert evaluate("stata", f, "all").zero_shot == whole.zero_shot

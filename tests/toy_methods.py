@@ -187,6 +187,17 @@ class LooksAtOtherImages(Plain):
 
 
 @dataclass(frozen=True)
+class PeeksAtTheRest(Plain):
+    """At images that are not of its batch, where that is a part of a larger one."""
+
+    traits: ClassVar[Traits] = BATCH
+
+    def z(self, batch: Batch) -> Tensor:
+        whole = batch._part_of[0] if batch._part_of else batch
+        return (batch.log_zero_shot + super().z(whole).mean(dim=0)).softmax(dim=1)
+
+
+@dataclass(frozen=True)
 class DependsOnOrder(Plain):
     traits: ClassVar[Traits] = BATCH
 

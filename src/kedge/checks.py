@@ -213,6 +213,13 @@ def sees_only_the_features(method: Any) -> None:
     )
 
 
+def outside_of_the_batch_is_not_seen(method: Any) -> None:
+    """A batch that is a part of a larger one gives what the same images give alone."""
+    whole, rows = _batch(method, 40, 7), torch.arange(12)
+    gap = _distance(_run(method, whole.take(rows)).z, _run(method, _picked(whole, rows)).z)
+    _require(gap <= SAME, f"rows change by {gap:.1e} when the batch is a part of a larger one")
+
+
 def image_scope_keeps_rows_apart(method: Any) -> None:
     """Scope "image": a row is the same whether the other images are there or not."""
     if method.traits.scope != "image":
@@ -297,6 +304,7 @@ _CHECKS: tuple[Callable[[Any], None], ...] = (
     repeats_bit_for_bit,
     changes_nothing_it_is_given,
     sees_only_the_features,
+    outside_of_the_batch_is_not_seen,
     image_scope_keeps_rows_apart,
     permuted_images_permute_rows,
     permuted_classes_permute_columns,

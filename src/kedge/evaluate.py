@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ._version import __version__
-from .arrays import unit_rows
+from .arrays import row_blocks, unit_rows
 from .errors import ContractError, InputError
 from .features import FeatureSet
 from .image_source import ImageSource
@@ -27,7 +27,7 @@ from .progress import hidden, track
 from .results import Record, Series
 from .scenarios import Plan, Scenario, draw
 
-KEPT_ENTRIES = 1 << 28  # of zero-shot n×k: larger ones are not kept for all batches, but made for each
+KEPT_ENTRIES = 1 << 28  # of what is computed of all images, n×(k+d): more is not kept, but made for each batch
 COMPOSITION_BATCHES = 400  # a longer stream's class composition is not kept: no picture shows more
 
 
@@ -46,7 +46,8 @@ def evaluate(
     images: for methods that adapt the encoder, if it is open already; else it is opened where the features say.
     everything: `all_images(features)`, if it is used more than once: what is computed of all images is kept there.
 
-    The seconds are the method's own: zero-shot's probabilities are made before.
+    The seconds are the method's own: zero-shot's probabilities are made before. What else a method computes of all
+    images (StatA and kedge their distances to the prototypes) is in the seconds of the first evaluation that needs it.
     """
     chosen = build(method, settings)
     if features.labels is None:
@@ -99,7 +100,12 @@ class _Answer(NamedTuple):
     @classmethod
     def of_zero_shot(cls, batch: Batch) -> _Answer:
         """The encoder's own."""
-        best, labels = batch.log_zero_shot.max(dim=1)
+        if len(batch.features) * batch.head.k <= KEPT_ENTRIES:
+            best, labels = batch.log_zero_shot.max(dim=1)
+        else:  # the method may do without so large an array
+            blocks = row_blocks((len(batch.features), batch.head.k))
+            found = [batch.head.log_zero_shot(batch.features[rows]).max(dim=1) for rows in blocks]
+            best, labels = (torch.cat(column) for column in zip(*found, strict=True))
         return cls(labels.numpy(), best.exp().numpy())
 
 
@@ -111,14 +117,17 @@ def _steps(
     x, head = everything.features, everything.head
     sizes = [len(indices) for episode in plan.episodes for indices in episode]
     only_one = len(sizes) == 1  # then it may be long, and is worth a bar of its own
-    together = len(x) * head.k <= KEPT_ENTRIES and not only_one and sum(sizes) >= len(x)
+    together = len(x) * (head.k + head.d) <= KEPT_ENTRIES and not only_one and sum(sizes) >= len(x)
     if together:
         zero_shot = _Answer.of_zero_shot(everything)  # once, and taken from there
     for number, episode in enumerate(track(plan.episodes, "tasks")):
         state = method.init(head)
         for indices in episode:
             rows = torch.from_numpy(indices)
-            batch = everything.take(rows) if together else Batch(x[rows], head)
+            if together:
+                batch = everything.take(rows)
+            else:  # all images, in their order, need no copy
+                batch = Batch(x if np.array_equal(indices, np.arange(len(x))) else x[rows], head)
             if features.views is not None:
                 batch = replace(batch, views=unit_rows(features.views[rows], like=x))
             if source:

@@ -60,25 +60,31 @@ class Batch:
     views: Tensor | None = None  # n×v×d
     images: Tensor | None = None  # n×…, mostly n×3×height×width
     encoder: torch.nn.Module | None = None  # images → unit features; a method never leaves it changed
-    part_of: tuple[Batch, Tensor] | None = None  # a batch and the rows (n) of it that are this one
+    # A batch and the rows (n) of it that are this one: for the values below alone, which are then taken from there.
+    # What a method may look at is above.
+    _part_of: tuple[Batch, Tensor] | None = field(default=None, repr=False)
 
     def take(self, rows: Tensor) -> Batch:
         """Some of its images (positions): what is computed of all of them once is not computed again for these."""
-        part, views = self.features.index_select(0, rows), self.views
-        return Batch(part, self.head, None if views is None else views.index_select(0, rows), part_of=(self, rows))
+
+        def some(table: Tensor | None) -> Tensor | None:
+            return None if table is None else table.index_select(0, rows)
+
+        part = self.features.index_select(0, rows)
+        return Batch(part, self.head, some(self.views), some(self.images), self.encoder, _part_of=(self, rows))
 
     @cached_property
     def log_zero_shot(self) -> Tensor:
         """log ŷ, n×k: the log of softmax(τ x tᵀ). Shared between the method and the caller: do not write to it."""
-        if self.part_of:
-            return self.part_of[0].log_zero_shot.index_select(0, self.part_of[1])
+        if self._part_of:
+            return self._part_of[0].log_zero_shot.index_select(0, self._part_of[1])
         return self.head.log_zero_shot(self.features)
 
     @cached_property
     def shared_variance(self) -> Tensor:
         """Σ' = Σ_ik ŷ_ik (x_i − t_k)² / n, d: one variance for the text prototypes as means."""
-        if self.part_of:
-            whole, rows = self.part_of
+        if self._part_of:
+            whole, rows = self._part_of
             return floored(whole._squared_distances.index_select(0, rows).mean(dim=0))
         return shared_variance(self.features, self.head.features, self.log_zero_shot)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 from importlib import import_module
-from importlib.util import find_spec
 from types import ModuleType
 
 import torch
@@ -23,4 +22,8 @@ def _module(name: str) -> ModuleType:
 
 @lru_cache
 def _has_numba() -> bool:
-    return find_spec("numba") is not None
+    try:
+        import numba  # noqa: F401  # may be there and refuse, beside too new a numpy
+    except ImportError:
+        return False
+    return True

@@ -10,7 +10,8 @@ kernels do what is between them:
     fit      from the moments zᵀφ to the classes' new natural parameters
 
 What is at rest is left alone. Between z-steps only z changes: an image whose own w and whose neighbours moved by less
-than 1e-6 would itself move by less than that. A class whose column of z moved by less than 1e-5 since its last fit (sum
+than 1e-6 would itself move by little more (rows that others pull strongly are always looked at after a fit). A class
+whose column of z moved by less than 1e-5 since its last fit (sum
 over images) would get nearly the same parameters. Both are most of the work in later iterations, and leaving it out
 changes z by some 1e-6, as float32's rounding does.
 
@@ -58,7 +59,8 @@ HELD_ROWS = 4096  # of φ that are made once and kept; a larger batch has φ mad
 BLOCK_ROWS = 1024  # rows at a time: near enough to the cache
 THREADED_ENTRIES = 1 << 19  # of n×k: with fewer, a second thread costs more than it brings
 SMALLEST = F(-69.0)  # e to this is 1e-30: far below float32's 1e-7 of a sum, far above its denormals, which are slow
-LARGEST, LEAST = F(40.0), F(1e-3)  # of log w_ik, and of Σ_k w_ik: beyond, the row gets another r_i
+LARGEST, LEAST = F(6.0), F(1e-2)  # of log w_ik, and of Σ_k w_ik: beyond, the row gets another r_i. The sum is kept up
+# by differences, and between these two it keeps its digits
 GENTLE = F(2.0)  # pulls up to this, in either direction, need no exponential of more than a polynomial
 HEAVY = F(8.0)  # rows of G that sum to more (hubs, a large λ) are done in logarithms
 LOWEST, ENDLESS = F(-3e38), 1e30  # in place of infinities, which fastmath rules out
@@ -133,6 +135,7 @@ class Solver:
         self.centre, self.var0, self.cooling = _centre(self.x.numpy()), batch.shared_variance.numpy(), F(cooling)
         self.log_y, self.graph = batch.log_zero_shot.contiguous().numpy(), graph
         self.reach = _reach(graph.offsets, graph.values)
+        self.strong = np.flatnonzero(self.reach > GENTLE)  # e^pull makes much of a small change of w there
         self.whole = self._whole() if n <= HELD_ROWS else None
         self.z, self.next, self.unary, self.w, self.anchored = (np.empty((n, k), F) for _ in range(5))
         self.reference, self.total = np.empty((2, n), F)  # r_i, and Σ_k w_ik
@@ -141,18 +144,18 @@ class Solver:
         self.labels, self.no_prior, self.no_own = np.zeros(n, np.int64), np.ones(k, F), np.zeros(k, F)
         # What was fitted last: classes, and those put back on their anchors; n_k and, for small batches, columns of z
         self.lists = (np.empty(k, np.int64), np.empty(k, np.int64), np.empty(k, F))  # both, and the mass of the former
-        self.classes, self.left = self.lists[0][:0], self.lists[1][:0]
+        self.classes, self.vacated = self.lists[0][:0], self.lists[1][:0]
         self.fitted_counts, self.fitted = np.zeros(k, F), np.zeros((n, k) if self.whole else (0, 0), F)
         size = n if self.whole else BLOCK_ROWS
         self.columns, self.scores = Table(most, size), Table(most, size)
         self.table, self.eta, self.block = (Table(m, 2 * d) for m in (most, most, 0 if self.whole else size))
+        self.t = batch.head.features.contiguous().numpy()
         np.exp(self.log_y, out=self.z)
         self.anchor(batch.head.features)
 
     def anchor(self, t: Tensor) -> None:
-        """Put every class on its anchor N(t_k, Σ'), t k×d."""
-        self.t = t.contiguous().numpy()
-        mean, constant = _natural(self.t, self.centre, self.var0, self.cooling)
+        """Put every class on N(t_k, Σ'), t k×d. Fits are still anchored on the head's own."""
+        mean, constant = _natural(t.contiguous().numpy(), self.centre, self.var0, self.cooling)
         linear = torch.from_numpy(mean).T
         for part in self._parts():
             out = torch.from_numpy(self.anchored[part.start : part.stop])
@@ -197,21 +200,21 @@ class Solver:
 
         resting: also of those whose z is what it was when they were last fitted.
         """
-        classes, left, mass = self.lists
+        classes, vacated, mass = self.lists
         last = (self.fitted_counts, self.fitted[:0] if resting else self.fitted)
         for part in self._parts():
             size = part.stop - part.start
             columns = self.columns if size == self.columns.array.shape[1] else Table(len(self.columns.array), size)
-            found, lost = _changed(part.start, self.z, counts, *last, classes, left, columns.array, mass)
+            found, lost = _changed(part.start, self.z, counts, *last, classes, vacated, columns.array, mass)
             out = self.table.top(found)
             torch.addmm(out, columns.top(found), part.phi, beta=1 if part.start else 0, out=out)
-        self.fitted_counts, self.classes, self.left = counts, classes[:found], left[:lost]
+        self.fitted_counts, self.classes, self.vacated = counts, classes[:found], vacated[:lost]
         return self.table.array[:found], mass
 
     @property
     def at_rest(self) -> bool:
         """Is every class what it was when it was fitted last?"""
-        return not (self.classes.size or self.left.size)
+        return not (self.classes.size or self.vacated.size)
 
     def fit(
         self, moments: Rows, mass: Rows, counts: Rows, alpha: float, unit_means: bool, own: Rows | None = None
@@ -228,8 +231,9 @@ class Solver:
             size = part.stop - part.start
             scores = self.scores if size == self.scores.array.shape[1] else Table(found, size)
             torch.mm(self.eta.top(found), part.phi_t, out=scores.top(found))
-            fitted = (self.classes, scores.array, constant, own, self.left)
+            fitted = (self.classes, scores.array, constant, own, self.vacated)
             by_rows(_weigh, self.w, part.start, *fitted, *rows, start=part.start, stop=part.stop)
+        self.stirred[self.strong] = 1
 
     def _parts(self) -> Iterable[Part]:
         """All of x, in one part or (if it is large) in blocks made when they are needed."""
@@ -276,7 +280,8 @@ def compiled(kernel: Kernel) -> Kernel:
     """Compile once, keep on disk. fastmath lets sums be vectors; maxima of floats never are, so kernels avoid them.
 
     Inner loops index whole arrays, z[i, c]: a row of its own, z[i], costs two atomic counts of references. Divisions by
-    zero go unchecked, as a check would keep a loop from being vectors.
+    zero go unchecked, as a check would keep a loop from being vectors. A kernel calls only kernels of its own file, and
+    takes constants of others as arguments: what is kept on disk is compiled again when its own file changes, only then.
     """
     flags: dict[str, Any] = {"fastmath": True, "nogil": True, "error_model": "numpy"}
     try:
@@ -371,21 +376,21 @@ def _restart(i: int, unary: Rows, reference: Rows, w: Rows, total: Rows, stirred
     for c in range(k):
         v[c] = unary[i, c] - top
     _exp(v, k, power)
-    sum = F(0)
+    mass = F(0)
     for c in range(k):
         w[i, c] = v[c]
-        sum += v[c]
-    reference[i], total[i], stirred[i] = top, sum, F(1)
+        mass += v[c]
+    reference[i], total[i], stirred[i] = top, mass, F(1)
 
 
 @compiled
 def _weigh(
-    begin: int, end: int, start: int, classes: Rows, scores: Rows, constant: Rows, own: Rows, left: Rows, log_y: Rows,
-    anchored: Rows, z: Rows, unary: Rows, reference: Rows, w: Rows, total: Rows, stirred: Rows,
+    begin: int, end: int, start: int, classes: Rows, scores: Rows, constant: Rows, own: Rows, vacated: Rows,
+    log_y: Rows, anchored: Rows, z: Rows, unary: Rows, reference: Rows, w: Rows, total: Rows, stirred: Rows,
 ) -> None:  # fmt: skip
     """unary and w of these rows, for classes that were fitted and classes that fall back; row i is column i − start."""
     fitted = len(classes)
-    count = fitted + len(left)
+    count = fitted + len(vacated)
     padded = (count + 31) // 32 * 32  # whole vectors
     v, power = np.zeros(padded, F), np.empty(padded, np.int32)
     for i in range(begin, end):
@@ -396,14 +401,16 @@ def _weigh(
             unary[i, c] = u
             v[a] = u - reference[i]
             top = max(top, v[a])
-        for a in range(len(left)):
-            c = left[a]
+        for a in range(len(vacated)):
+            c = vacated[a]
             unary[i, c] = anchored[i, c]
             v[fitted + a] = anchored[i, c] - reference[i]
+            top = max(top, v[fitted + a])
+        v[count:] = F(0)
         _exp(v, padded, power)
         change, rise = F(0), F(0)
         for a in range(count):
-            c = classes[a] if a < fitted else left[a - fitted]
+            c = classes[a] if a < fitted else vacated[a - fitted]
             step = v[a] - w[i, c]
             rise += step
             change += abs(step)
@@ -532,7 +539,7 @@ def _best(begin: int, end: int, z: Rows, strayed: Rows, labels: Rows) -> None:
                 here = max(here, bits[i, c])
             if here > most:
                 most, where = here, left
-        while bits[i, where] != most:
+        while where < k - 1 and bits[i, where] != most:  # of NaN there is no best
             where += 1
         labels[i] = where
 
@@ -563,7 +570,7 @@ def _tally(labels: Rows, k: int) -> Rows:
 
 @compiled
 def _changed(
-    start: int, z: Rows, counts: Rows, fitted_counts: Rows, fitted: Rows, classes: Rows, left: Rows, columns: Rows,
+    start: int, z: Rows, counts: Rows, fitted_counts: Rows, fitted: Rows, classes: Rows, vacated: Rows, columns: Rows,
     mass: Rows,
 ) -> tuple[int, int]:  # fmt: skip
     """Classes that have images and are not at rest, with their columns of z from row `start` on and their mass; classes
@@ -576,7 +583,7 @@ def _changed(
     for k in range(len(counts)):
         if counts[k] == F(0):
             if fitted_counts[k] > F(0):
-                left[lost] = k
+                vacated[lost] = k
                 lost += 1
         elif distance[k] > CLASS_AT_REST or fitted_counts[k] == F(0) or abs(counts[k] - fitted_counts[k]) > F(0.5):
             classes[found] = k
@@ -697,3 +704,63 @@ def _symmetric(indices: Rows, values: Rows) -> tuple[Rows, Rows, Rows]:
                 columns[place[row]], weights[place[row]] = column, values[i, q]
                 place[row] += 1
     return offsets, columns, weights
+
+
+@compiled
+def proportions(counts: Rows, n: int, trust: np.float32, pseudo: np.float32) -> tuple[float, Rows]:
+    """ω = 1 − K̂/K, and the prior exp(ρ log π), k."""
+    k = len(counts)
+    logs, power = np.empty(k, F), np.empty(k, np.int32)
+    total, entropy = F(0), F(0)
+    for c in range(k):
+        total += counts[c]
+    for c in range(k):
+        logs[c] = max(counts[c] / total, F(1e-30))
+    _log(logs, power)
+    for c in range(k):
+        entropy -= counts[c] / total * logs[c]
+    few = F(1) - np.exp(entropy) / F(k)
+    u = min(max(few, F(0)), F(1))
+    weight = trust * u * u * (F(3) - F(2) * u)
+    for c in range(k):
+        logs[c] = (counts[c] + pseudo) / (F(n) + pseudo * F(k))
+    _log(logs, power)
+    for c in range(k):
+        logs[c] *= weight
+    _exp(logs, k, power)
+    return few, logs
+
+
+@compiled
+def rounds(
+    steps: int, n: int, trust: np.float32, pseudo: np.float32, prior: Rows, w: Rows, unary: Rows, reach: Rows,
+    offsets: Rows, columns: Rows, values: Rows, z: Rows, next: Rows, moved: Rows, moves: Rows, stirred: Rows,
+    strayed: Rows,
+) -> tuple[Rows, float, Rows]:  # fmt: skip
+    """Some z-steps, each with the prior that the one before gives: the last n_k (k), ω and prior (k)."""
+    counts, few = prior, 0.0
+    for _ in range(steps):
+        stirred[:] = F(1)
+        rows = (z, next, moved, moves, stirred, strayed)
+        _pull(0, n, prior, w, unary, reach, offsets, columns, values, *rows)
+        z, next, moved, moves = next, z, moves, moved
+        counts = _sums(z)
+        few, prior = proportions(counts, n, trust, pseudo)
+    return counts, few, prior
+
+
+@compiled
+def _log(v: Rows, exponent: Rows) -> None:
+    """v ← log(v), k, as whole vectors: v = 2^e m with m within √2 of 1, and log m = 2 artanh((m − 1)/(m + 1))."""
+    bits = v.view(np.int32)
+    for c in range(len(v)):
+        e = (bits[c] - np.int32(0x3F3504F3)) >> np.int32(23)
+        exponent[c] = e
+        bits[c] -= e << np.int32(23)
+    for c in range(len(v)):
+        s = (v[c] - F(1)) / (v[c] + F(1))
+        q = s * s
+        p = F(2 / 9) * q + F(2 / 7)
+        p = p * q + F(2 / 5)
+        p = p * q + F(2 / 3)
+        v[c] = s * (p * q + F(2)) + F(0.6931472) * exponent[c]

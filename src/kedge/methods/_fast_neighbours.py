@@ -1,4 +1,4 @@
-"""Nearest neighbours with compiled kernels: the same as _neighbours.py finds, for float32 on CPUs.
+"""Nearest neighbours with compiled kernels: as _neighbours.py finds them (but among equals), for float32 on CPUs.
 
 The product of two sets of rows is torch's. A kernel then reads it in strips and asks of 64 entries at once whether any
 is better than the worst of the list it would go into. Nearly always none is, so that reading takes a tenth of the
@@ -29,7 +29,7 @@ STRIP = 64  # entries compared at once
 def exact(x: Tensor, m: int) -> tuple[Tensor, Tensor]:
     """The m nearest other rows of x (n×d): indices and similarities, n×m."""
     n, side = len(x), SIDE if torch.get_num_threads() == 1 else SHARED_SIDE
-    images, indices, values = np.arange(n), np.full((n, m), -1, np.int64), np.full((n, m), LOWEST, np.float32)
+    images, indices, values = np.arange(n), np.zeros((n, m), np.int64), np.full((n, m), LOWEST, np.float32)
     for top in track(range(0, n, side), "neighbours"):
         rows = slice(top, top + side)
         for left in range(top, n, side):

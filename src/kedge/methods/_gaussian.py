@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..arrays import row_blocks, wide
+from ..arrays import row_blocks, unit, wide
 
 SUM_BLOCK = 128  # classes summed in float32 before the sum goes on in float64
 VARIANCE_FLOOR = 1e-6  # of 1/d, the variance of a unit vector's coordinate: only collapsed classes touch it
@@ -72,6 +72,26 @@ class Features:
         """Σ_ik y_ik (x_i − μ_k)² / n, d, for y with rows on the simplex."""
         x, x2 = self.phi.chunk(2, dim=1)
         return floored((_total_squares(x, x2, y, mu - self.centre) / len(x)).to(mu.dtype))
+
+
+def anchored_fit(
+    features: Features,
+    moments: tuple[Tensor, Tensor],
+    counts: Tensor,
+    t: Tensor,
+    var0: Tensor,
+    alpha: float,
+    unit_means: bool = True,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """StatA's M-step: β (a), μ and Σ (a×d) of classes with n_k in `counts` (a), anchored on N(t_k, Σ'), t a×d."""
+    beta = counts / (counts + alpha)  # Eq. hard_beta_k
+    b = beta[:, None]
+    v = moments[0] + features.centre  # Σ_i z_ik x_i / Σ_i z_ik
+    mu = torch.lerp(t, unit(v) if unit_means else v, b)  # β v + (1 − β) t, Eq. regularized-updates
+    mu = unit(mu) if unit_means else mu
+    away = t - mu
+    scatter = features.scatter(moments, mu)  # T_k, around the new mean
+    return beta, mu, floored(torch.lerp(torch.addcmul(var0, away, away), scatter, b))  # Eq. regularized-updates
 
 
 def shared_variance(x: Tensor, t: Tensor, log_y: Tensor) -> Tensor:

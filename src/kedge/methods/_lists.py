@@ -25,11 +25,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arrays import row_blocks, unit, wide
+from ..arrays import row_blocks, wide
 from ..progress import track
 from . import Batch
 from ._em import SETTLED, active_classes, outcome
-from ._gaussian import Features, floored, shared_variance
+from ._gaussian import Features, anchored_fit, shared_variance
 from ._graph import NeighbourGraph
 
 DENSE_ENTRIES = 1 << 27  # of n×k, 0.5 GB in float32, and the dense solvers hold about seven such arrays; above, lists
@@ -61,15 +61,8 @@ def solve(
         # M-step, for the active classes
         mass = lists.mass(z)
         active, n_a = active_classes(mass if soft else lists.hard_counts(z))
-        t_a = t.index_select(0, active)
-        b = (n_a / (n_a + alpha))[:, None]  # Eq. hard_beta_k
-        moments = lists.moments(z, active, mass)
-        v = moments[0] + parts.centre  # Σ_i z_ik x_i / Σ_i z_ik
-        mu = torch.lerp(t_a, unit(v) if unit_means else v, b)  # β v + (1 − β) t, Eq. regularized-updates
-        mu = unit(mu) if unit_means else mu
-        away = t_a - mu
-        scatter = parts[slice(0)].scatter(moments, mu)  # T_k, around the new mean
-        var = floored(torch.lerp(torch.addcmul(var0, away, away), scatter, b))  # Eq. regularized-updates
+        t_a, moments = t.index_select(0, active), lists.moments(z, active, mass)
+        _, mu, var = anchored_fit(parts[slice(0)], moments, n_a, t_a, var0, alpha, unit_means)
         if iteration == 0 and unit_means and parts.head.unit_features is not t:
             lists.anchor(parts.head.unit_features, var0)  # an empty class is there from here on, β_k = 0
         unary = lists.scores(active, mu, var, var0)

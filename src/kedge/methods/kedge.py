@@ -64,13 +64,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import threshold
 
-from ..arrays import unit
 from ..features import TextHead
 from ..progress import track
 from . import Batch, State, Step, Traits
 from ._compiled import compiled_solver
 from ._em import SETTLED, outcome
-from ._gaussian import Features, floored
+from ._gaussian import Features, anchored_fit
 from ._graph import NeighbourGraph
 from ._neighbours import Neighbours, nearest_neighbours
 from ._settings import Configured, setting
@@ -193,10 +192,7 @@ class Kedge(Configured):
             z_a, t_a = z.index_select(1, present), t.index_select(0, present)
             n_a = counts.index_select(0, present)
             moments = recalled(past, present, features.centre, n_a, features.moments(z_a))
-            beta = (n_a / (n_a + self.alpha))[:, None]
-            mu = unit(torch.lerp(t_a, unit(moments[0] + features.centre), beta))
-            away = t_a - mu
-            var = floored(torch.lerp(torch.addcmul(var0, away, away), features.scatter(moments, mu), beta))
+            _, mu, var = anchored_fit(features, moments, n_a, t_a, var0, self.alpha)
             log_p = features.log_density(mu, var, var0)
             if self.own_say:
                 log_p = log_p - z_a * (smooth(few) ** 2 * d / (n_a + self.alpha))

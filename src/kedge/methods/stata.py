@@ -46,7 +46,6 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..arrays import unit
 from ..features import TextHead
 from ..progress import track
 from . import Batch, State, Step, Traits
@@ -60,7 +59,7 @@ from ._em import (
     shared_variance,
     z_step,
 )
-from ._gaussian import Features, anchor_divergence, floored
+from ._gaussian import Features, anchor_divergence, anchored_fit
 from ._graph import GramGraph, NeighbourGraph
 from ._lists import DENSE_ENTRIES
 from ._lists import solve as in_lists
@@ -126,7 +125,10 @@ class StatA(Configured):
             if len(x) * head.k > DENSE_ENTRIES:
                 z, info = in_lists(batch, NeighbourGraph.of(nearest, self._edge), **self._equations())
                 return Step(None, z, {**info, **found})
-            if fast := compiled_solver("._fast", x) if self.compiled else None:
+            kept_digits = (
+                self.beta == "hard" or self.alpha >= 1e-3
+            )  # else classes of next to no mass decide: see _fast.py
+            if fast := compiled_solver("._fast", x) if self.compiled and kept_digits else None:
                 graph = fast.symmetric_graph(nearest.indices, nearest.similarity * self._edge)
                 z, before = fast.solve(batch, graph, **self._equations())
                 return Step(None, z, {**outcome(z, before, self.iterations, SETTLED), **found})
@@ -173,15 +175,8 @@ class StatA(Configured):
             # M-step, for the active classes
             active, n_a = active_classes(z.sum(dim=0) if self.beta == "soft" else hard_counts(z))
             z_a, t_a = z.index_select(1, active), t.index_select(0, active)
-            beta = n_a / (n_a + self.alpha)  # Eq. hard_beta_k
-            b = beta[:, None]
             moments = features.moments(z_a)
-            v = moments[0] + features.centre  # Σ_i z_ik x_i / Σ_i z_ik
-            mu = torch.lerp(t_a, unit(v) if self.unit_means else v, b)  # β v + (1 − β) t, Eq. regularized-updates
-            mu = unit(mu) if self.unit_means else mu
-            away = t_a - mu
-            scatter = features.scatter(moments, mu)  # T_k, around the new mean
-            var = floored(torch.lerp(torch.addcmul(var0, away, away), scatter, b))  # Eq. regularized-updates
+            beta, mu, var = anchored_fit(features, moments, n_a, t_a, var0, self.alpha, self.unit_means)
             if iteration == 0 and self.unit_means and batch.head.unit_features is not t:
                 # From here on an empty class is at unit(t_k), β_k = 0; rounded input is only nearly that.
                 anchored = log_y + features.log_density_shared(batch.head.unit_features, var0) / self.temperature
