@@ -156,6 +156,17 @@ def test_summary_numbers(tmp_path: Path) -> None:
     assert f"accuracy: {before_after}" in told
 
 
+def test_what_was_approximated_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = npz(tmp_path)
+    assert "approximate" not in run("adapt", file, "--method", "stata").err
+    monkeypatch.setattr("kedge.methods.stata.DENSE_ENTRIES", 10)
+    ran = run("adapt", file, "--method", "stata", "--set", "search=approximate", "--json")
+    report = json.loads(ran.out)
+    told = run("adapt", file, "--method", "stata", "--set", "search=approximate").err
+    assert f"approximate search, {100 * report['recall']:.1f} % of them" in told
+    assert f"5 candidate classes per image, {100 * report['outside']:.1f} % of probability outside" in told
+
+
 def test_without_labels_there_is_no_accuracy(tmp_path: Path) -> None:
     file = npz(tmp_path, labels=None)
     ran = run("adapt", file, "--json")

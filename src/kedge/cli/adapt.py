@@ -142,6 +142,12 @@ def _tell_summary(summary: Mapping[str, Any]) -> None:
         tell(f"accuracy: {percent(before)} zero-shot, {percent(after)} adapted")
     if "why" in summary:
         tell(f"trust in the batch {summary['trust']:.2f}: {summary['why']}")
+    if "recall" in summary:
+        tell(f"neighbours by approximate search, {percent(summary['recall'])} of them the true ones")
+    if "outside" in summary:
+        tell(
+            f"{summary['candidates']} candidate classes per image, {percent(summary['outside'])} of probability outside"
+        )
     if summary.get("converged") is False:
         tell(f"stopped after {summary['iterations']} iterations, before z had settled")
 
