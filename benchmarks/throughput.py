@@ -3,7 +3,7 @@
 A plan of tasks, each one batch, is drawn from one simulated dataset and run by `kedge.evaluate`, as `kedge bench` does;
 datasets have about the size and number of tasks of the paper's (three scenarios of 1,000 batches of 64). The plain form
 is the oracle of the tests, which holds every n×k×d array; it solves the first of the same batches. It has a process of
-its own, since its time hangs on where its large arrays come from: from 96 to 350 ms were seen for 64 images and 100
+its own, since its time hangs on where its large arrays come from: from 96 to 550 ms were seen for 64 images and 100
 classes. Machines are noisy: the two take turns, and of each the median counts.
 
 Both clocks run from features to z, and what kedge computes once for all tasks is in its time. What an evaluation needs
