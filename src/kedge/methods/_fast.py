@@ -11,9 +11,8 @@ kernels do what is between them:
 
 What is at rest is left alone. Between z-steps only z changes: an image whose own w and whose neighbours moved by less
 than 1e-6 would itself move by little more (rows that others pull strongly are always looked at after a fit). A class
-whose column of z moved by less than 1e-5 since its last fit (sum
-over images) would get nearly the same parameters. Both are most of the work in later iterations, and leaving it out
-changes z by some 1e-6, as float32's rounding does.
+whose column of z moved by less than 1e-5 since its last fit (sum over images) would get nearly the same parameters.
+Both are most of the work in later iterations, and leaving it out changes z by some 1e-6, as float32's rounding does.
 
 Blocks. φ = [x, x²] of a large batch is never held as a whole: rows are taken in blocks, and only class statistics are
 carried from one to the next. Kernels release the interpreter's lock and take a range of rows, so that threads can share
