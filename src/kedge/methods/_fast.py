@@ -124,7 +124,7 @@ class Part(NamedTuple):
 class Solver:
     """Assignments z (n×k) and the classes fitted to them, for StatA and methods like it.
 
-    A small solve is thousands of instructions per call of Python's: whatever can be made once, is.
+    In a small solve every call from Python counts: whatever can be made once, is.
     """
 
     def __init__(self, batch: Batch, graph: Graph, cooling: float, most: int) -> None:

@@ -125,10 +125,9 @@ class StatA(Configured):
             if len(x) * head.k > DENSE_ENTRIES:
                 z, info = in_lists(batch, NeighbourGraph.of(nearest, self._edge), **self._equations())
                 return Step(None, z, {**info, **found})
-            kept_digits = (
-                self.beta == "hard" or self.alpha >= 1e-3
-            )  # else classes of next to no mass decide: see _fast.py
-            if fast := compiled_solver("._fast", x) if self.compiled and kept_digits else None:
+            # Soft counts with hardly an anchor: classes of next to no mass are fitted by digits the kernels drop.
+            in_digits = self.beta == "hard" or self.alpha >= 1e-3
+            if fast := compiled_solver("._fast", x) if self.compiled and in_digits else None:
                 graph = fast.symmetric_graph(nearest.indices, nearest.similarity * self._edge)
                 z, before = fast.solve(batch, graph, **self._equations())
                 return Step(None, z, {**outcome(z, before, self.iterations, SETTLED), **found})
@@ -161,9 +160,8 @@ class StatA(Configured):
         graph = self._graph(x, nearest)
         features = Features.of(x)
         z = log_y.exp()
-        var0 = batch.shared_variance  # Eq. parameter-initialization
-        if self.released_variance:
-            var0 = shared_variance(features, z, t, released=True)
+        released = self.released_variance  # Eq. parameter-initialization, or the program's
+        var0 = shared_variance(features, z, t, released=True) if released else batch.shared_variance
         anchored = log_y + features.log_density_shared(t, var0) / self.temperature  # for classes on their anchors
         unary = anchored
         anchor_cost = 0.0  # (α/T) Σ_k KL; 0 as long as all classes are on their anchors
