@@ -103,11 +103,19 @@ def _throughput(result: Any) -> Iterator[Row]:
     for row in result["sizes"]:
         times = {name: _time(value) for name, value in row["seconds"].items()}
         ratio = row["ratio"]
+        memory = ""
+        if "plain_reused" in times:  # else its arrays are so large that they are fresh from the system in any case
+            faster = row["seconds"]["plain_reused"] / row["seconds"]["kedge"]
+            fresh, reused = (f"{row['faults'][name]:,.0f}" for name in ("plain", "plain_reused"))
+            memory = (
+                f" with memory fresh from the system, as at larger sizes ({times['plain_reused']}, {faster:,.0f}×, "
+                f"where the allocator reuses it: {reused} page faults, not {fresh})"
+            )
         equal = "" if row["difference"] is None else f"; z differs by {row['difference']:.1g}"
         yield Row(
             f"{row['n']:,} images, {row['k']:,} classes, 1 thread", ratio["kedge"], f"{ratio['kedge']:,.0f}×",
             row["aim"], True, "×",
-            f"plain form {times['plain']}, kedge {times['kedge']} over {row['tasks']} tasks "
+            f"plain form {times['plain']}{memory}, kedge {times['kedge']} over {row['tasks']} tasks "
             f"(with the scoring {times['wall']}, {ratio['wall']:,.0f}×); one call after the other "
             f"{times['single']}, {ratio['single']:,.0f}×; not compiled {times['torch']}, {ratio['torch']:,.0f}×{equal}",
         )  # fmt: skip

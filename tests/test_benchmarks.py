@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import resource
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -160,11 +162,31 @@ def test_differences_are_found_in_every_block(tmp_path: Path, monkeypatch: pytes
 
 
 def test_throughput() -> None:
-    found = throughput.compare(throughput.Size(16, 8, 3, 200, 3, 2, 1, None))
+    size = throughput.Size(32, 20, 4, 500, 3, 2, 1, None)
+    found = throughput.compare(size)
     assert found["difference"] < 1e-4
     assert set(found["ratio"]) == {"kedge", "wall", "torch", "single"}
     assert found["ratio"]["kedge"] == pytest.approx(found["seconds"]["plain"] / found["seconds"]["kedge"])
     assert 0 < found["seconds"]["kedge"] < found["seconds"]["wall"]  # the scoring is in the second alone
+    assert set(found["faults"]) == {"plain", "plain_reused"}
+    if platform.libc_ver()[0] == "glibc":  # elsewhere the environment changes nothing
+        pages = size.array // resource.getpagesize()
+        assert found["faults"]["plain"] > 10 * pages  # a solve makes 66 such arrays; fewer faults if pages are huge
+        assert found["faults"]["plain_reused"] < 5 * pages
+    assert "MALLOC_MMAP_THRESHOLD_" not in os.environ
+    (row,) = aims.rows({"throughput": part({"sizes": [found]})})
+    assert row.value == found["ratio"]["kedge"]  # the aim is judged by fresh memory, and the other is named beside it
+    assert f"{found['seconds']['plain_reused'] / found['seconds']['kedge']:,.0f}×, where the allocator" in row.how
+
+
+def test_memory_is_reused_only_where_glibc_can() -> None:
+    thresholds = [size.thresholds for size in throughput.SIZES]
+    assert ["plain_reused" in found for found in thresholds] == [True, False, False, False]
+    for size, found in zip(throughput.SIZES, thresholds, strict=True):
+        smaller = 4 * max(size.n, size.k) ** 2, 4 * max(size.n, size.k) * measuring.DIMENSION  # n×n, n×k, n×d, k×d
+        mmap, trim = found["plain"]
+        assert max(smaller) < mmap < trim <= size.array  # only arrays of n×k×d are fresh
+        assert all(mmap <= 32 * 2**20 for mmap, _ in found.values())  # glibc refuses more
 
 
 def test_growth_is_timed_without_the_search(monkeypatch: pytest.MonkeyPatch) -> None:

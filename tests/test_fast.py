@@ -35,6 +35,14 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(params=[False, True], ids=["all live", "idle apart"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Classes that no image has are kept among the others, or apart."""
+    monkeypatch.setattr(_fast, "APART", 1 if request.param else 10**9)
+    monkeypatch.setattr(_fast, "FEW", 1)
+
+
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(
     "settings",
     [
@@ -62,6 +70,7 @@ def test_settings(settings: dict[str, object]) -> None:
     assert largest_difference(f.image_features, f.head.features, **settings) < 2e-5
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(
     ("n", "k", "d"), [(1, 1, 4), (1, 7, 8), (2, 3, 8), (3, 1, 5), (5, 70, 33), (70, 65, 17), (300, 200, 48)]
 )
@@ -71,6 +80,7 @@ def test_shapes(n: int, k: int, d: int) -> None:
     assert largest_difference(x, t, logit_scale=20.0) < 2e-5  # many similarities are negative here
 
 
+@pytest.mark.usefixtures("either_way")
 def test_duplicates_and_rounded_prototypes() -> None:
     f = simulate(60, 20, d=32, seed=5)
     x = f.image_features[torch.arange(60) // 3]  # every image three times; a third neighbour would be a tie
@@ -79,6 +89,7 @@ def test_duplicates_and_rounded_prototypes() -> None:
     assert largest_difference(f.image_features, near_unit, alpha=10.0, temperature=1.0) < 2e-5
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("method", ["stata", "kedge"])
 @pytest.mark.parametrize("crowd", [800, 1600])
 def test_a_hub_of_hundreds_of_neighbours(method: str, crowd: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,11 +101,13 @@ def test_a_hub_of_hundreds_of_neighbours(method: str, crowd: int, monkeypatch: p
     assert largest_difference(x, f.head.features, method=method) < 2e-5
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_very_strong_graph() -> None:
     f = simulate(150, 20, d=32, seed=5)
     assert largest_difference(f.image_features, f.head.features, laplacian=100.0) < 2e-5
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize("seed", [1, 29, 59, 113])
 def test_rows_that_others_pull_strongly_do_not_freeze(seed: int) -> None:
     """Changes of w far below the sum of all decide once they are multiplied with e^100."""
@@ -104,9 +117,9 @@ def test_rows_that_others_pull_strongly_do_not_freeze(seed: int) -> None:
 
 
 def test_what_is_not_a_number_stays_within_its_arrays() -> None:
-    z, strayed, labels = np.full((2, 4), np.nan, np.float32), np.ones(2, np.float32), np.full(2, -1)
+    z, labels = np.full((2, 4), np.nan, np.float32), np.full(2, -1)
     z.view(np.int32)[:] |= np.int32(-(2**31))  # as a processor makes them
-    _fast._best(0, 2, z, strayed, labels)
+    _fast._best(0, 2, z, _fast._nothing_known(2), np.arange(4), np.zeros(2, np.int64), labels, 0, 4, 0)
     assert ((labels >= 0) & (labels < 4)).all()
 
 
@@ -121,43 +134,46 @@ def test_in_blocks_and_on_two_threads(monkeypatch: pytest.MonkeyPatch, two_threa
     torch.testing.assert_close(kedge.adapt(f).probs, whole, atol=2e-6, rtol=0)
 
 
+def weighed(
+    scores: list[float], vacated: list[int], w: np.ndarray, unary: np.ndarray, anchored: np.ndarray, reference: float
+) -> np.ndarray:
+    """One row after `_weigh`: its first classes fitted with these scores, others back on their anchors."""
+    count, k = len(scores), w.shape[1]
+    rows = _fast._nothing_known(1)
+    rows[_fast.REFERENCE], rows[_fast.TOTAL], rows[_fast.STIRRED] = reference, w.sum(), 0
+    fitted, zeros = np.arange(count), np.zeros((1, k), np.float32)
+    fit = (fitted, fitted, np.array(scores, np.float32).reshape(count, 1), zeros[0], zeros[0])
+    tables = (zeros, anchored, np.arange(k), zeros, w, unary, rows, np.ones(1, np.float32))
+    _fast._weigh(0, 1, 0, 0, *fit, np.array(vacated, np.int64), *tables, 0, k, 0)
+    return rows[:, 0]
+
+
 def test_a_best_class_that_moves_far_away_is_no_longer_the_ceiling() -> None:
     """w is taken relative to the anchors' maximum, useless where that class has left and others are far below."""
-    unary, score = np.array([[0, -100, -101]], np.float32), np.full((1, 1), -500, np.float32)
-    anchored, w = unary.copy(), np.array([[1, 0, 0]], np.float32)
-    zeros, ones = np.zeros((1, 3), np.float32), np.ones(1, np.float32)
-    reference, total, stirred = np.zeros(1, np.float32), ones.copy(), np.zeros(1, np.float32)
-    nobody = np.empty(0, np.int64)
-    state = (zeros, anchored, zeros, unary, reference, w, total, stirred)
-    _fast._weigh(0, 1, 0, np.array([0]), score, zeros[0], zeros[0], nobody, *state)
+    unary, w = np.array([[0, -100, -101]], np.float32), np.array([[1, 0, 0]], np.float32)
+    row = weighed([-500], [], w, unary, unary.copy(), 0)
     np.testing.assert_allclose(w / w.sum(), [[0, 1 / (1 + np.exp(-1)), np.exp(-1) / (1 + np.exp(-1))]], atol=1e-6)
-    assert reference[0] == -100
-    assert stirred[0] >= 1
+    assert row[_fast.REFERENCE] == -100
+    assert row[_fast.STIRRED] >= 1
 
 
 @pytest.mark.parametrize("best", [45, 100])
 def test_a_class_may_fall_back_to_an_anchor_far_above(best: int) -> None:
     anchored = np.array([[-1, best]], np.float32)
     unary, w = np.array([[-1, -7]], np.float32), np.exp(np.array([[0, -6]], np.float32))
-    zeros, none, nobody = np.zeros((1, 2), np.float32), np.empty(0, np.float32), np.empty(0, np.int64)
-    reference, total, stirred = np.full(1, -1, np.float32), w.sum(axis=1), np.zeros(1, np.float32)
-    state = (zeros, anchored, zeros, unary, reference, w, total, stirred)
-    _fast._weigh(0, 1, 0, nobody, np.empty((0, 1), np.float32), none, none, np.array([1]), *state)
+    row = weighed([], [1], w, unary, anchored, -1)
     np.testing.assert_allclose(w, [[0, 1]], atol=1e-18)
-    assert reference[0] == best
+    assert row[_fast.REFERENCE] == best
 
 
 def test_a_class_without_images_falls_back_to_its_anchor() -> None:
-    log_y, anchored = np.zeros((1, 2), np.float32), np.array([[-1, -2]], np.float32)
+    anchored = np.array([[-1, -2]], np.float32)
     unary, w = np.array([[-1, -7]], np.float32), np.exp(np.array([[0, -6]], np.float32))
-    reference, total, stirred = np.full(1, -1, np.float32), w.sum(axis=1), np.zeros(1, np.float32)
-    nobody, none = np.empty(0, np.int64), np.empty(0, np.float32)
-    state = (log_y, anchored, log_y, unary, reference, w, total, stirred)
-    _fast._weigh(0, 1, 0, nobody, np.empty((0, 1), np.float32), none, none, np.array([1]), *state)
+    row = weighed([], [1], w, unary, anchored, -1)
     np.testing.assert_array_equal(unary, anchored)
     np.testing.assert_allclose(w, [[1, np.exp(-1)]], rtol=1e-6)
-    np.testing.assert_allclose(total, [1 + np.exp(-1)], rtol=1e-6)
-    np.testing.assert_allclose(stirred, (np.exp(-1) - np.exp(-6)) / total, rtol=1e-4)
+    np.testing.assert_allclose(row[_fast.TOTAL], 1 + np.exp(-1), rtol=1e-6)
+    np.testing.assert_allclose(row[_fast.STIRRED], (np.exp(-1) - np.exp(-6)) / row[_fast.TOTAL], rtol=1e-4)
 
 
 def test_what_is_at_rest_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,7 +206,7 @@ def test_phi_and_its_transpose(n: int, d: int) -> None:
 def test_exponentials_are_exact_to_float32() -> None:
     v = np.concatenate([np.linspace(-69, 0, 4001), np.linspace(0, 30, 999)]).astype(np.float32)
     mine = v.copy()
-    _fast._exp(mine, len(v), np.empty(len(v), np.int32))
+    _fast._exp(mine, 0, len(v), np.empty(len(v), np.int32))
     np.testing.assert_allclose(mine, np.exp(v.astype(np.float64)), rtol=3e-7)
 
 
@@ -203,7 +219,9 @@ def test_logarithms_are_exact_to_float32() -> None:
 
 def test_sums_of_many_rows_keep_their_digits() -> None:
     z = np.random.default_rng(0).random((20_000, 3)).astype(np.float32)
-    np.testing.assert_allclose(_fast._sums(z), z.sum(axis=0, dtype=np.float64), rtol=1e-6)
+    share = np.linspace(0.5, 1, len(z), dtype=np.float32)
+    expected = (z.astype(np.float64) * share[:, None]).sum(axis=0)
+    np.testing.assert_allclose(_fast._sums(z, share), expected, rtol=1e-6)
 
 
 def test_neighbours_are_those_of_the_torch_graph() -> None:
@@ -231,6 +249,7 @@ def test_what_it_can_not_do_is_left_to_torch(settings: dict[str, object], monkey
     assert not calls
 
 
+@pytest.mark.usefixtures("either_way")
 @pytest.mark.parametrize(
     "settings",
     [

@@ -77,9 +77,14 @@ class TextHead:
         return self.features.shape[1]
 
     @cached_property
-    def unit_features(self) -> Tensor:
-        """The prototypes at unit norm, k×d: `features` itself if they are that to their last digits."""
-        return self.features if is_unit(self.features) else unit(self.features)
+    def columns(self) -> Tensor:
+        """The prototypes as columns, d×k: a table of its own, with which products of few images are fastest."""
+        return self.features.T.contiguous()
+
+    @cached_property
+    def unit(self) -> TextHead:
+        """This head with prototypes at unit norm: itself, if they are that to their last digits."""
+        return self if is_unit(self.features) else replace(self, features=unit(self.features))
 
     def log_zero_shot(self, x: Tensor) -> Tensor:
         """log ŷ, n×k: the log of softmax(τ x tᵀ), for unit features x (n×d) of the head's precision and device.
@@ -91,11 +96,11 @@ class TextHead:
         t = self.features.to(full).T
 
         def block(x: Tensor) -> Tensor:
-            return torch.log_softmax(self.logit_scale * (x.to(full) @ t), dim=1).to(x.dtype)
+            return torch.log_softmax((self.logit_scale * x.to(full)) @ t, dim=1)
 
-        blocks = row_blocks((len(x), self.d + self.k))
+        blocks = row_blocks((len(x), 8, self.d + self.k))  # an eighth of what memory allows: it stays in the cache
         if len(blocks) == 1:
-            return block(x)
+            return block(x).to(x.dtype)
         log_y = x.new_empty(len(x), self.k)
         for rows in blocks:
             log_y[rows] = block(x[rows])

@@ -94,10 +94,15 @@ def run(assignments: Iterable[Tensor], batch: Batch, tol: float = SETTLED) -> tu
         before, z = z, z_next
         iterations += 1
     assert z is not None
-    return z, outcome(z, batch.log_zero_shot.exp() if before is None else before, iterations, tol)
+    before = batch.log_zero_shot.exp() if before is None else before
+    return z, outcome(largest_change(z, before), iterations, tol)
 
 
-def outcome(z: Tensor, before: Tensor, iterations: int, tol: float) -> dict[str, Any]:
-    """What to say of a solve that ended at z (n×k) after this many fits, and at `before` an iteration earlier."""
-    change = float((z - before).abs_().max())
+def largest_change(z: Tensor, before: Tensor) -> float:
+    """Of an entry of z (n×k)."""
+    return float((z - before).abs_().max())
+
+
+def outcome(change: float, iterations: int, tol: float) -> dict[str, Any]:
+    """What to say of a solve of this many fits, in the last iteration of which z changed by so much."""
     return {"iterations": iterations, "converged": change <= tol, "change": change}

@@ -16,25 +16,26 @@ from ._neighbours import Neighbours
 from .kedge import PRESENT, PSEUDO_COUNT, Kedge, Trust, recalled, smooth
 
 
-def solve(method: Kedge, past: State, batch: Batch, nearest: Neighbours, trust: Trust) -> tuple[Tensor, Tensor]:
-    """The last z (n×k), and the z of an iteration before; float32, on the CPU."""
+def solve(method: Kedge, past: State, batch: Batch, nearest: Neighbours, trust: Trust) -> tuple[Tensor, float]:
+    """The last z (n×k), and its largest change in the last iteration; float32, on the CPU."""
     n, k, d = len(batch.features), batch.head.k, batch.head.d
     cooling = trust.visual / method.temperature
     weight = trust.visual * method.laplacian / (2 * method.neighbours)
     graph = symmetric_graph(nearest.indices, nearest.similarity * weight)
-    solver = Solver(batch, graph, cooling, most=k)
+    solver = Solver.of(batch, graph, cooling, most=k)
     weight_of_prior = F(trust.proportions if method.proportions else 0)
     prior = solver.no_prior
     for iteration in track(range(method.iterations + 1), "kedge"):
         if iteration == method.iterations:
-            before = torch.from_numpy(solver.z.copy())
+            solver.mark()
         if many(n, k):
             for _ in range(method.z_steps):
                 solver.pull(1, prior)
                 counts = solver.soft_counts()
                 few, prior = proportions(counts, n, weight_of_prior, F(PSEUDO_COUNT))
         else:  # the same in one call
-            told = (method.z_steps, n, weight_of_prior, F(PSEUDO_COUNT), prior)
+            solver.weigh()
+            told = (method.z_steps, weight_of_prior, F(PSEUDO_COUNT), prior, solver.now)
             counts, few, prior = rounds(*told, *solver.pulled)
             solver.turn(method.z_steps)
         if iteration == method.iterations:
@@ -47,9 +48,13 @@ def solve(method: Kedge, past: State, batch: Batch, nearest: Neighbours, trust: 
         if past:
             table, mass_a = torch.from_numpy(moments), torch.from_numpy(mass[: len(n_a), None])
             first, second = (table / mass_a).chunk(2, dim=1)
-            now = (torch.from_numpy(solver.classes), torch.from_numpy(solver.centre), torch.from_numpy(n_a))
+            now = (
+                torch.from_numpy(solver.classes.astype(np.int64)),
+                torch.from_numpy(solver.centre),
+                torch.from_numpy(n_a),
+            )
             moments = torch.cat(recalled(past, *now, (first, second)), dim=1).numpy()
             mass = np.ones_like(n_a)
         own = cooling * smooth(few) ** 2 * d / (n_a + F(method.alpha)) if method.own_say else None
         solver.fit(moments, mass, counts, method.alpha, True, own)
-    return torch.from_numpy(solver.z), before
+    return solver.result()

@@ -122,7 +122,7 @@ def squared_distances(x: Tensor, t: Tensor, log_y: Tensor) -> Tensor:
     mu2 = mu * mu
     for rows in row_blocks((len(x), len(centre) + len(t))):
         block, y = x[rows] - centre, log_y[rows].exp()
-        torch.addcmul(block * block, block, y @ mu, value=-2, out=out[rows]).add_(y @ mu2)
+        torch.mm(y, mu2, out=out[rows]).addcmul_(block, torch.addmm(block, y, mu, alpha=-2))
     return out
 
 

@@ -28,7 +28,7 @@ from torch import Tensor
 from ..arrays import row_blocks, wide
 from ..progress import track
 from . import Batch
-from ._em import SETTLED, active_classes, outcome
+from ._em import SETTLED, active_classes, largest_change, outcome
 from ._gaussian import Features, anchored_fit, shared_variance
 from ._graph import NeighbourGraph
 
@@ -63,13 +63,17 @@ def solve(
         active, n_a = active_classes(mass if soft else lists.hard_counts(z))
         t_a, moments = t.index_select(0, active), lists.moments(z, active, mass)
         _, mu, var = anchored_fit(parts[slice(0)], moments, n_a, t_a, var0, alpha, unit_means)
-        if iteration == 0 and unit_means and parts.head.unit_features is not t:
-            lists.anchor(parts.head.unit_features, var0)  # an empty class is there from here on, β_k = 0
+        if iteration == 0 and unit_means and parts.head.unit is not parts.head:
+            lists.anchor(parts.head.unit.features, var0)  # an empty class is there from here on, β_k = 0
         unary = lists.scores(active, mu, var, var0)
 
     before = z
     z = lists.assign(z, unary, graph, z_steps)
-    info = {**outcome(z, before, iterations, SETTLED), "candidates": lists.length, "outside": lists.outside}
+    info = {
+        **outcome(largest_change(z, before), iterations, SETTLED),
+        "candidates": lists.length,
+        "outside": lists.outside,
+    }
     return lists.dense(z), info
 
 

@@ -68,7 +68,7 @@ from ..features import TextHead
 from ..progress import track
 from . import Batch, State, Step, Traits
 from ._compiled import compiled_solver
-from ._em import SETTLED, outcome
+from ._em import SETTLED, largest_change, outcome
 from ._gaussian import Features, anchored_fit
 from ._graph import NeighbourGraph
 from ._neighbours import Neighbours, nearest_neighbours
@@ -137,11 +137,11 @@ class Kedge(Configured):
         nearest = nearest_neighbours(x, self.neighbours, search=self.search, compiled=self.compiled)
         trust = self._trust(batch.log_zero_shot, nearest.indices)
         if fast:
-            z, before = fast.solve(self, past, batch, nearest, trust)
+            z, change = fast.solve(self, past, batch, nearest, trust)
         else:
-            z, before = self._solve(past, batch, nearest, trust)
+            z, change = self._solve(past, batch, nearest, trust)
         info: dict[str, Any] = {
-            **outcome(z, before, self.iterations, SETTLED),
+            **outcome(change, self.iterations, SETTLED),
             "effective_classes": effective_classes(z.sum(dim=0), len(x)),
             "trust": trust.visual,
             "trust_zero_shot": trust.decided,
@@ -165,8 +165,8 @@ class Kedge(Configured):
         kappa = (agreement - 1 / k) / (1 - 1 / k)
         return Trust(decided, decided * smooth((kappa - 0.1) / 0.4), decided * others)
 
-    def _solve(self, past: State, batch: Batch, nearest: Neighbours, trust: Trust) -> tuple[Tensor, Tensor]:
-        """The last z (n×k), and the z of an iteration before."""
+    def _solve(self, past: State, batch: Batch, nearest: Neighbours, trust: Trust) -> tuple[Tensor, float]:
+        """The last z (n×k), and its largest change in the last iteration."""
         t, log_y, features = batch.head.features, batch.log_zero_shot, Features.of(batch.features)
         (n, k), d = log_y.shape, t.shape[1]
         graph = NeighbourGraph.of(nearest, trust.visual * self.laplacian / (2 * self.neighbours))
@@ -197,7 +197,7 @@ class Kedge(Configured):
             if self.own_say:
                 log_p = log_p - z_a * (smooth(few) ** 2 * d / (n_a + self.alpha))
             unary = anchored.index_copy(1, present, log_y.index_select(1, present).add_(log_p, alpha=cooling))
-        return z, before
+        return z, largest_change(z, before)
 
 
 def smooth(u: float) -> float:

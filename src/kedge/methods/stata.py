@@ -129,8 +129,8 @@ class StatA(Configured):
             in_digits = self.beta == "hard" or self.alpha >= 1e-3
             if fast := compiled_solver("._fast", x) if self.compiled and in_digits else None:
                 graph = fast.symmetric_graph(nearest.indices, nearest.similarity * self._edge)
-                z, before = fast.solve(batch, graph, **self._equations())
-                return Step(None, z, {**outcome(z, before, self.iterations, SETTLED), **found})
+                z, change = fast.solve(batch, graph, **self._equations())
+                return Step(None, z, {**outcome(change, self.iterations, SETTLED), **found})
         objective: list[float] = []
 
         def assignments() -> Iterator[Tensor]:
@@ -175,9 +175,9 @@ class StatA(Configured):
             z_a, t_a = z.index_select(1, active), t.index_select(0, active)
             moments = features.moments(z_a)
             beta, mu, var = anchored_fit(features, moments, n_a, t_a, var0, self.alpha, self.unit_means)
-            if iteration == 0 and self.unit_means and batch.head.unit_features is not t:
+            if iteration == 0 and self.unit_means and batch.head.unit is not batch.head:
                 # From here on an empty class is at unit(t_k), β_k = 0; rounded input is only nearly that.
-                anchored = log_y + features.log_density_shared(batch.head.unit_features, var0) / self.temperature
+                anchored = log_y + features.log_density_shared(batch.head.unit.features, var0) / self.temperature
             log_p = features.log_density(mu, var, var0)
             updated = log_y.index_select(1, active).add_(log_p, alpha=1 / self.temperature)
             unary = anchored.index_copy(1, active, updated)
