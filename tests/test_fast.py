@@ -221,7 +221,7 @@ def test_sums_of_many_rows_keep_their_digits() -> None:
     z = np.random.default_rng(0).random((20_000, 3)).astype(np.float32)
     share = np.linspace(0.5, 1, len(z), dtype=np.float32)
     expected = (z.astype(np.float64) * share[:, None]).sum(axis=0)
-    np.testing.assert_allclose(_fast._sums(z, share), expected, rtol=1e-6)
+    np.testing.assert_allclose(_fast._sums(z, share, 0, 3), expected, rtol=1e-6)
 
 
 def test_neighbours_are_those_of_the_torch_graph() -> None:

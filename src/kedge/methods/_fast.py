@@ -282,21 +282,26 @@ class Solver:
 
     def soft_counts(self) -> Rows:
         """Σ_i z_ik, k. For methods that use it all classes stay live."""
-        return _sums(self.u, self.rows[SHARE + self.now])
+        return _sums(self.u, self.rows[SHARE + self.now], *self.live)
 
     def hard_counts(self) -> Rows:
         """How many images have class k as their best, k. Classes that have any become live."""
         told = (self.u, self.rows, self.names, self.idle_labels, self.labels, *self.live, self.idle)
         by_rows(_best, self.log_y, *told)
         counts, active, missing = _tally(self.labels, self.slots)
-        if active <= len(self.names) - len(counts) and not self.fitted_counts.any():  # there is room, and first time
-            self.live, self.idle = (len(counts), len(counts)), len(counts)
+        self.enliven(counts, active, missing)
+        return counts
+
+    def enliven(self, counts: Rows, active: int, missing: int) -> None:
+        """Let all classes live that have images in `counts` (k): so many, of which some are idle."""
+        k = len(counts)
+        if active <= len(self.names) - k and not self.fitted_counts.any():  # there is room, and it is the first time
+            self.live, self.idle = (k, k), k
             self.slots.fill(-1)
             self.rows[OWED] = ENDLESS
             missing = active
         if missing:
             self._revive(counts, missing)
-        return counts
 
     def _revive(self, counts: Rows, missing: int) -> None:
         """Make idle classes live that have images in `counts` (k)."""
@@ -862,16 +867,16 @@ def _top(i: int, u: Rows, start: int, stop: int) -> int:
 
 
 @compiled
-def _sums(u: Rows, share: Rows) -> Rows:
-    """Σ_i z_ik, k, of a hundred rows at a time: one long sum would lose digits."""
-    n, k = u.shape
-    total, part = np.zeros(k, F), np.empty(k, F)
+def _sums(u: Rows, share: Rows, start: int, stop: int) -> Rows:
+    """Σ_i z_ik of columns from start to stop, of a hundred rows at a time: one long sum would lose digits."""
+    n, left, right = len(u), np.uint64(start), np.uint64(stop)
+    total, part = np.zeros(stop, F), np.empty(stop, F)
     for top in range(0, n, 100):
         part[:] = F(0)
         for i in range(top, min(top + 100, n)):
-            for c in range(k):
+            for c in range(left, right):
                 part[c] += share[i] * u[i, c]
-        for c in range(k):
+        for c in range(left, right):
             total[c] += part[c]
     return total
 
@@ -1042,6 +1047,50 @@ def _symmetric(indices: Rows, values: Rows) -> tuple[Rows, Rows, Rows]:
 
 
 @compiled
+def evidence(log_y: Rows, nearest: Rows) -> tuple[float, float]:
+    """What kedge's guard looks at, see kedge.py, for log ŷ (n×k) and the neighbours of each image (n×m)."""
+    n, k = log_y.shape
+    y, power, labels = np.empty(k, F), np.empty(k, np.int32), np.empty(n, np.int64)
+    entropy, agreed = 0.0, 0
+    for i in range(n):
+        best = 0
+        for c in range(k):
+            y[c] = log_y[i, c]
+        _exp(y, 0, k, power)
+        row = F(0)
+        for c in range(k):
+            row -= y[c] * log_y[i, c]
+        for c in range(1, k):
+            if log_y[i, c] > log_y[i, best]:
+                best = c
+        entropy += float(row)
+        labels[i] = best
+    for i in range(n):
+        for q in range(nearest.shape[1]):
+            agreed += labels[nearest[i, q]] == labels[i]
+    return entropy / n, agreed / nearest.size
+
+
+@compiled
+def recall(
+    reliance: np.float32, centre: Rows, classes: Rows, counts: Rows, moments: Rows, mass: Rows, known: Rows, mean: Rows,
+    var: Rows,
+) -> None:  # fmt: skip
+    """`recalled` of kedge.py, in place: moments (a×2d) divided by mass (a), which is 1 then; counts: a."""
+    d = len(centre)
+    for a in range(len(classes)):
+        k = classes[a]
+        of_past = min(known[k], reliance * counts[a])
+        share = of_past / (counts[a] + of_past)
+        scale = (F(1) - share) / mass[a]
+        for c in range(d):
+            shift = mean[k, c] - centre[c]
+            moments[a, c] = moments[a, c] * scale + share * shift
+            moments[a, d + c] = moments[a, d + c] * scale + share * (var[k, c] + shift * shift)
+        mass[a] = F(1)
+
+
+@compiled
 def proportions(counts: Rows, n: int, trust: np.float32, pseudo: np.float32) -> tuple[float, Rows]:
     """ω = 1 − K̂/K, and the prior exp(ρ log π), k."""
     k = len(counts)
@@ -1068,19 +1117,44 @@ def proportions(counts: Rows, n: int, trust: np.float32, pseudo: np.float32) -> 
 
 @compiled
 def rounds(
-    steps: int, trust: np.float32, pseudo: np.float32, prior: Rows, now: int, u: Rows, next: Rows, w: Rows, unary: Rows,
-    rows: Rows, reach: Rows, offsets: Rows, columns: Rows, values: Rows, live: int, stop: int, idle: int,
-) -> tuple[Rows, float, Rows]:  # fmt: skip
-    """Some z-steps, each with the prior that the one before gives: the last n_k (k), ω and prior (k)."""
-    counts, few = prior, 0.0
+    steps: int, trust: np.float32, pseudo: np.float32, counts: Rows, prior: Rows, drifted: Rows, names: Rows,
+    slots: Rows, now: int, u: Rows, next: Rows, w: Rows, unary: Rows, rows: Rows, reach: Rows, offsets: Rows,
+    columns: Rows, values: Rows, live: int, stop: int, idle: int,
+) -> float:  # fmt: skip
+    """Some z-steps, each with the prior (of columns) that n_k (k) of the one before gives, both in place; returns ω.
+
+    drifted: one entry, how far z moved in the idle columns since their n_k were computed.
+    """
+    few = 0.0
     for _ in range(steps):
-        rows[STIRRED, :] = F(1)
         graph = (reach, offsets, columns, values)
         _pull(0, len(u), prior, now, u, next, w, unary, rows, *graph, live, stop, idle)
         u, next, now = next, u, 1 - now
-        counts = _sums(u, rows[SHARE + now])
-        few, prior = proportions(counts, len(u), trust, pseudo)
-    return counts, few, prior
+        share = rows[SHARE + now]
+        sums = _sums(u, share, live, stop)
+        for c in range(live, stop):
+            counts[names[c]] = sums[c]
+        for i in range(len(u)):
+            drifted[0] += rows[DRIFT + now, i]
+        if idle > 0 and drifted[0] > CLASS_AT_REST:
+            sums, drifted[0] = _sums(u, share, 0, idle), F(0)
+            for c in range(idle):
+                if slots[c] < 0:
+                    counts[c] = sums[c]
+        few, by_class = proportions(counts, len(u), trust, pseudo)
+        turned, idle_turned = F(0), F(0)  # the largest change, as part of the prior
+        for c in range(live, stop):
+            v = by_class[names[c]]
+            turned = max(turned, abs(v - prior[c]) / prior[c])
+            prior[c] = v
+        for c in range(idle):
+            if slots[c] < 0:
+                idle_turned = max(idle_turned, abs(by_class[c] - prior[c]) / prior[c])
+            prior[c] = by_class[c]
+        for i in range(len(u)):
+            rows[STIRRED, i] += turned
+            rows[OWED, i] += idle_turned
+    return few
 
 
 @compiled

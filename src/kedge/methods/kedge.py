@@ -57,6 +57,7 @@ anchors. With ρ = 0, v = 1 and no own-say term, it is StatA with soft counts.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -135,7 +136,7 @@ class Kedge(Configured):
         past = state if state and bool(state["counts"].any()) else {}  # nothing yet: solved as if alone, and faster
         fast = compiled_solver("._fast_kedge", x) if self.compiled else None
         nearest = nearest_neighbours(x, self.neighbours, search=self.search, compiled=self.compiled)
-        trust = self._trust(batch.log_zero_shot, nearest.indices)
+        trust = self._trust(batch.log_zero_shot, nearest.indices, fast.evidence if fast else evidence)
         if fast:
             z, change = fast.solve(self, past, batch, nearest, trust)
         else:
@@ -150,7 +151,9 @@ class Kedge(Configured):
         }
         return Step(remembered(state, x, z, trust.visual) if state else {}, z, info)
 
-    def _trust(self, log_y: Tensor, nearest: Tensor) -> Trust:
+    def _trust(
+        self, log_y: Tensor, nearest: Tensor, evidence: Callable[[Tensor, Tensor], tuple[float, float]]
+    ) -> Trust:
         """The guard, for log ŷ (n×k) and the neighbours of each image (n×m)."""
         n, k = log_y.shape
         if n == 1 or k == 1:
@@ -158,10 +161,8 @@ class Kedge(Configured):
         others = 1 - 1 / n
         if not self.guard:
             return Trust(1.0, 1.0, others)
-        entropy = -float((log_y.exp() * log_y).sum(dim=1).mean())
+        entropy, agreement = evidence(log_y, nearest)
         decided = min(1.0, 4 * max(0.0, 1 - entropy / math.log(k)))
-        labels = log_y.max(dim=1).indices
-        agreement = float((labels[nearest] == labels[:, None]).double().mean())
         kappa = (agreement - 1 / k) / (1 - 1 / k)
         return Trust(decided, decided * smooth((kappa - 0.1) / 0.4), decided * others)
 
@@ -198,6 +199,13 @@ class Kedge(Configured):
                 log_p = log_p - z_a * (smooth(few) ** 2 * d / (n_a + self.alpha))
             unary = anchored.index_copy(1, present, log_y.index_select(1, present).add_(log_p, alpha=cooling))
         return z, largest_change(z, before)
+
+
+def evidence(log_y: Tensor, nearest: Tensor) -> tuple[float, float]:
+    """The mean entropy of ŷ, and how often neighbours (n×m) have the same label by it; log ŷ n×k."""
+    labels = log_y.max(dim=1).indices
+    agreement = float((labels[nearest] == labels[:, None]).double().mean())
+    return -float((log_y.exp() * log_y).sum(dim=1).mean()), agreement
 
 
 def smooth(u: float) -> float:
