@@ -16,7 +16,7 @@ from kedge.simulate import simulate
 
 pytest.importorskip("numba", reason="the compiled solver is the extra `fast`")
 
-from kedge.methods import _fast, _fast_neighbours
+from kedge.methods import _fast, _fast_neighbours, _kernels
 
 
 def largest_difference(x: torch.Tensor, t: torch.Tensor, logit_scale: float = 100.0, **settings: object) -> float:
@@ -119,7 +119,7 @@ def test_rows_that_others_pull_strongly_do_not_freeze(seed: int) -> None:
 def test_what_is_not_a_number_stays_within_its_arrays() -> None:
     z, labels = np.full((2, 4), np.nan, np.float32), np.full(2, -1)
     z.view(np.int32)[:] |= np.int32(-(2**31))  # as a processor makes them
-    _fast._best(0, 2, z, _fast._nothing_known(2), np.arange(4), np.zeros(2, np.int64), labels, 0, 4, 0)
+    _kernels.best(0, 2, z, _kernels.nothing_known(2), np.arange(4), np.zeros(2, np.int64), labels, 0, 4, 0)
     assert ((labels >= 0) & (labels < 4)).all()
 
 
@@ -139,12 +139,12 @@ def weighed(
 ) -> np.ndarray:
     """One row after `_weigh`: its first classes fitted with these scores, others back on their anchors."""
     count, k = len(scores), w.shape[1]
-    rows = _fast._nothing_known(1)
-    rows[_fast.REFERENCE], rows[_fast.TOTAL], rows[_fast.STIRRED] = reference, w.sum(), 0
+    rows = _kernels.nothing_known(1)
+    rows[_kernels.REFERENCE], rows[_kernels.TOTAL], rows[_kernels.STIRRED] = reference, w.sum(), 0
     fitted, zeros = np.arange(count), np.zeros((1, k), np.float32)
     fit = (fitted, fitted, np.array(scores, np.float32).reshape(count, 1), zeros[0], zeros[0])
     tables = (zeros, anchored, np.arange(k), zeros, w, unary, rows, np.ones(1, np.float32))
-    _fast._weigh(0, 1, 0, 0, *fit, np.array(vacated, np.int64), *tables, 0, k, 0)
+    _kernels.weigh(0, 1, 0, 0, *fit, np.array(vacated, np.int64), *tables, 0, k, 0)
     return rows[:, 0]
 
 
@@ -153,8 +153,8 @@ def test_a_best_class_that_moves_far_away_is_no_longer_the_ceiling() -> None:
     unary, w = np.array([[0, -100, -101]], np.float32), np.array([[1, 0, 0]], np.float32)
     row = weighed([-500], [], w, unary, unary.copy(), 0)
     np.testing.assert_allclose(w / w.sum(), [[0, 1 / (1 + np.exp(-1)), np.exp(-1) / (1 + np.exp(-1))]], atol=1e-6)
-    assert row[_fast.REFERENCE] == -100
-    assert row[_fast.STIRRED] >= 1
+    assert row[_kernels.REFERENCE] == -100
+    assert row[_kernels.STIRRED] >= 1
 
 
 @pytest.mark.parametrize("best", [45, 100])
@@ -163,7 +163,7 @@ def test_a_class_may_fall_back_to_an_anchor_far_above(best: int) -> None:
     unary, w = np.array([[-1, -7]], np.float32), np.exp(np.array([[0, -6]], np.float32))
     row = weighed([], [1], w, unary, anchored, -1)
     np.testing.assert_allclose(w, [[0, 1]], atol=1e-18)
-    assert row[_fast.REFERENCE] == best
+    assert row[_kernels.REFERENCE] == best
 
 
 def test_a_class_without_images_falls_back_to_its_anchor() -> None:
@@ -172,8 +172,8 @@ def test_a_class_without_images_falls_back_to_its_anchor() -> None:
     row = weighed([], [1], w, unary, anchored, -1)
     np.testing.assert_array_equal(unary, anchored)
     np.testing.assert_allclose(w, [[1, np.exp(-1)]], rtol=1e-6)
-    np.testing.assert_allclose(row[_fast.TOTAL], 1 + np.exp(-1), rtol=1e-6)
-    np.testing.assert_allclose(row[_fast.STIRRED], (np.exp(-1) - np.exp(-6)) / row[_fast.TOTAL], rtol=1e-4)
+    np.testing.assert_allclose(row[_kernels.TOTAL], 1 + np.exp(-1), rtol=1e-6)
+    np.testing.assert_allclose(row[_kernels.STIRRED], (np.exp(-1) - np.exp(-6)) / row[_kernels.TOTAL], rtol=1e-4)
 
 
 def test_what_is_at_rest_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,8 +196,8 @@ def test_what_is_at_rest_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_phi_and_its_transpose(n: int, d: int) -> None:
     x = np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
     phi, phi_t = np.full((n, 2 * d), np.nan, np.float32), np.full((2 * d, n), np.nan, np.float32)
-    _fast._phi(0, n, 0, x, x.mean(axis=0), phi)
-    _fast._transpose(phi, phi_t)
+    _kernels.phi(0, n, 0, x, x.mean(axis=0), phi)
+    _kernels.transpose(phi, phi_t)
     centred = x - x.mean(axis=0)
     np.testing.assert_allclose(phi, np.hstack([centred, centred**2]), atol=1e-6)
     np.testing.assert_array_equal(phi_t, phi.T)
@@ -206,14 +206,14 @@ def test_phi_and_its_transpose(n: int, d: int) -> None:
 def test_exponentials_are_exact_to_float32() -> None:
     v = np.concatenate([np.linspace(-69, 0, 4001), np.linspace(0, 30, 999)]).astype(np.float32)
     mine = v.copy()
-    _fast._exp(mine, 0, len(v), np.empty(len(v), np.int32))
+    _kernels.exp(mine, 0, len(v), np.empty(len(v), np.int32))
     np.testing.assert_allclose(mine, np.exp(v.astype(np.float64)), rtol=3e-7)
 
 
 def test_logarithms_are_exact_to_float32() -> None:
     v = np.concatenate([np.geomspace(1e-30, 1e3, 5000), [1, np.sqrt(0.5), np.sqrt(2), 0.99999994]]).astype(np.float32)
     mine = v.copy()
-    _fast._log(mine, np.empty(len(v), np.int32))
+    _kernels.log(mine, np.empty(len(v), np.int32))
     np.testing.assert_allclose(mine, np.log(v.astype(np.float64)), rtol=3e-7, atol=3e-8)
 
 
@@ -221,7 +221,7 @@ def test_sums_of_many_rows_keep_their_digits() -> None:
     z = np.random.default_rng(0).random((20_000, 3)).astype(np.float32)
     share = np.linspace(0.5, 1, len(z), dtype=np.float32)
     expected = (z.astype(np.float64) * share[:, None]).sum(axis=0)
-    np.testing.assert_allclose(_fast._sums(z, share, 0, 3), expected, rtol=1e-6)
+    np.testing.assert_allclose(_kernels.sums(z, share, 0, 3), expected, rtol=1e-6)
 
 
 def test_neighbours_are_those_of_the_torch_graph() -> None:
@@ -283,3 +283,117 @@ def test_without_numba_torch_solves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_fast, "solve", None)
     z = kedge.StatA().step(None, Batch(f.image_features, f.head)).z
     torch.testing.assert_close(z, kedge.adapt(f, compiled=False).probs)
+
+
+@pytest.fixture
+def idle_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_fast, "APART", 1)
+    monkeypatch.setattr(_fast, "FEW", 1)
+
+
+def test_idle_columns_are_not_part_of_the_result(monkeypatch: pytest.MonkeyPatch, idle_apart: None) -> None:
+    """Of a solver that is not kept, z may be one of its tables, which have room for live classes."""
+    monkeypatch.setattr(_fast, "SMALL_ENTRIES", 0)
+    f = simulate(30, 60, d=16, k_eff=5, seed=0)
+    assert largest_difference(f.image_features, f.head.features) < 2e-5
+
+
+@pytest.mark.usefixtures("idle_apart")
+@pytest.mark.parametrize("z_steps", [1, 2, 3])
+def test_a_single_image_whose_classes_do_not_move(z_steps: int) -> None:
+    """At rest from the first fit on, its idle classes are never computed again."""
+    f = simulate(1, 60, d=16, seed=0)
+    settings = {"alpha": float("inf"), "iterations": 1, "z_steps": z_steps}
+    assert largest_difference(f.image_features, f.head.features, logit_scale=5.0, **settings) < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("alpha", "temperature", "z_steps", "seed"), [(1.0, 50.0, 1, 3), (1.0, 50.0, 5, 3), (10.0, 1.0, 5, 0)]
+)
+def test_more_classes_come_alive_than_there_is_room_for(
+    alpha: float, temperature: float, z_steps: int, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    g = torch.Generator().manual_seed(seed)
+    x, t = normalize(torch.randn(30, 5, generator=g)), normalize(torch.randn(100, 5, generator=g))
+    settings = {"alpha": alpha, "temperature": temperature, "z_steps": z_steps, "laplacian": 20.0, "logit_scale": 5.0}
+    first = kedge.adapt(x, t, iterations=0, compiled=False, **settings).probs.argmax(dim=1).unique()
+    monkeypatch.setattr(_fast, "APART", 1)
+    monkeypatch.setattr(_fast, "FEW", len(t) // len(first))  # room for these
+    united = []
+    give_back = _kernels.give_back
+    monkeypatch.setattr(_kernels, "give_back", lambda *tables: united.append(1) or give_back(*tables))
+    assert largest_difference(x, t, **settings) < 2e-5
+    assert united
+
+
+@pytest.mark.usefixtures("either_way")
+@pytest.mark.parametrize("n", [30, 70])  # with more images than classes, all tasks are of the same size
+def test_a_kept_solver_remembers_nothing(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it solved before, and whether that came to an end, the result is that of a new one, to the bit."""
+    features = [simulate(n, 60, d=16, k_eff=k_eff, seed=k_eff) for k_eff in (3, 8, 20)]
+    tasks: list[tuple[int, dict[str, object]]] = [
+        (0, {}),
+        (0, {"neighbours": 10, "z_steps": 4}),
+        (1, {"laplacian": 100.0}),
+        (1, {"beta": "soft"}),
+        (2, {"method": "kedge"}),
+        (2, {"iterations": 0, "z_steps": 1}),
+        (0, {"alpha": float("inf"), "iterations": 1, "z_steps": 1}),
+        (0, {"temperature": 5.0}),
+    ]
+    expected = []
+    for which, settings in tasks:
+        _fast._kept.__dict__.clear()
+        expected.append(kedge.adapt(features[which], **settings).probs)
+
+    def results() -> list[torch.Tensor]:
+        return [kedge.adapt(features[which], **settings).probs for which, settings in tasks[::-1]]
+
+    found = results()
+    with monkeypatch.context() as broken:
+        broken.setattr(_fast.Solver, "fit", None)
+        with pytest.raises(TypeError):
+            kedge.adapt(features[0])
+    for ours, theirs in zip(found + results(), 2 * expected[::-1], strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_solvers_are_kept_per_thread() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    features = [simulate(30, 60, d=16, k_eff=k_eff, seed=k_eff) for k_eff in (3, 8, 20, 40)]
+    expected = [kedge.adapt(f).probs for f in features]
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda i: kedge.adapt(features[i % 4]).probs, range(40)))
+    for i, ours in enumerate(results):
+        assert torch.equal(ours, expected[i % 4])
+
+
+def test_a_solver_made_in_inference_mode_is_of_use_outside() -> None:
+    f = simulate(21, 13, d=16, seed=0)
+    with torch.inference_mode():
+        inside = kedge.adapt(f).probs.numpy()
+    np.testing.assert_array_equal(kedge.adapt(f).probs.numpy(), inside)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_idle_classes_follow_when_their_row_starts_anew(steps: int) -> None:
+    """One image without neighbours, classes 0 and 1 idle, and 2, which was best, far below them from now on."""
+    unary, w = np.array([[-100, -101, -500]], np.float32), np.zeros((1, 3), np.float32)
+    tables = [np.array([[1e-30, 1e-30, 1]], np.float32), np.full((1, 3), np.nan, np.float32)]
+    rows = _kernels.nothing_known(1)
+    rows[_kernels.IDLE] = 2e-30
+    _kernels.restart(0, unary, w, rows, np.empty(3, np.float32), np.empty(3, np.int32), 2, 3, 2)
+    no_pull = (np.zeros(1, np.float32), np.zeros(2, np.int64), np.empty(0, np.int32), np.empty(0, np.float32))
+    _kernels.pulls(steps, np.ones(3, np.float32), 0, *tables, w, unary, rows, *no_pull, 2, 3, 2)
+    z = rows[_kernels.SHARE + steps % 2] * tables[steps % 2]
+    np.testing.assert_allclose(z, [[1 / (1 + np.exp(-1)), np.exp(-1) / (1 + np.exp(-1)), 0]], atol=1e-6)
+
+
+@pytest.mark.usefixtures("idle_apart")
+@pytest.mark.parametrize("logit_scale", [1.0, 20.0])
+def test_kedge_where_no_class_is_present(logit_scale: float) -> None:
+    """Two undecided images: no class has a tenth of an image, at first or ever."""
+    g = torch.Generator().manual_seed(0)
+    x, t = (normalize(torch.randn(rows, 16, generator=g)) for rows in (2, 300))
+    assert largest_difference(x, t, logit_scale=logit_scale, method="kedge", guard=False) < 2e-5

@@ -11,16 +11,16 @@ import numpy as np
 from torch import Tensor
 
 from ..progress import track
-from . import Batch, State
-from ._fast import F, Solver, many, proportions, recall, rounds, symmetric_graph
-from ._fast import evidence as _evidence
+from . import Batch, State, _kernels
+from ._fast import Solver, many, symmetric_graph
+from ._kernels import F, proportions, recall, rounds
 from ._neighbours import Neighbours
 from .kedge import PRESENT, PSEUDO_COUNT, RELIANCE, Kedge, Trust, smooth
 
 
 def evidence(log_y: Tensor, nearest: Tensor) -> tuple[float, float]:
     """As in kedge.py."""
-    return _evidence(log_y.contiguous().numpy(), nearest.numpy())
+    return _kernels.evidence(log_y.contiguous().numpy(), nearest.numpy())
 
 
 def solve(method: Kedge, past: State, batch: Batch, nearest: Neighbours, trust: Trust) -> tuple[Tensor, float]:

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from ..progress import track
-from ._fast import Rows, by_rows, compiled
+from ._fast import by_rows
+from ._kernels import Rows, compiled
 from ._neighbours import LOWEST
 
 FEW = 100  # images: up to here a kernel's product is faster than torch's
