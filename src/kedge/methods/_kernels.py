@@ -240,24 +240,24 @@ def pull(
             most *= strength
         for e in range(first, last if idle > 0 else first):
             owed += abs(values[e]) * drifted[columns[e]]
-        share, at_idle = shares[i], rows[IDLE, i]
+        rows[OWED, i], share, at_idle = owed, shares[i], rows[IDLE, i]
         at_rest = max(most, rows[STIRRED, i]) <= AT_REST
-        # Are the idle classes to be computed anew?
-        stale = idle > 0 and not at_rest and (owed * at_idle * share > AT_REST or strength > HEAVY)
-        if rows[AHEAD, i] > F(0) and not stale:  # let both tables have the same
-            for c in range(np.uint64(idle)):
-                next[i, c] = u[i, c]
-            rows[AHEAD, i] = F(0)
-        rows[OWED, i] = owed
         if at_rest:
             if moved[i] > F(0):  # else both tables have it
                 for c in range(np.uint64(live), np.uint64(stop)):
                     next[i, c] = u[i, c]
+            if rows[AHEAD, i] > F(0):
+                for c in range(np.uint64(idle)):
+                    next[i, c] = u[i, c]
+            rows[AHEAD, i] = F(0)
             next_shares[i], moves[i], drifts[i] = share, F(0), F(0)
             continue
 
         total, change, idle_total, idle_change = F(0), F(0), at_idle, F(0)
-        for part in range(2 if stale else 1):
+        stale = idle > 0 and strength > HEAVY
+        for part in range(2):
+            if part == 1 and not stale:
+                break
             left, right = (np.uint64(live), np.uint64(stop)) if part == 0 else (np.uint64(0), np.uint64(idle))
             odd = (last - first) % 3  # three neighbours at a time: fewer passes
             if odd == 2:
@@ -305,6 +305,8 @@ def pull(
                     next[i, c] = p
             if part == 0:
                 total, change = mass, step
+                # Are the idle classes to be computed anew, because z would move by this otherwise?
+                stale |= idle > 0 and owed * at_idle > AT_REST * (mass + at_idle)
             else:
                 idle_total, idle_change = mass, step
         if strength > HEAVY:
@@ -312,6 +314,10 @@ def pull(
             total, change, idle_total, idle_change = in_logarithms(i, *told)
         if stale:
             rows[OWED, i], rows[AHEAD, i], rows[UNSEEN, i] = F(0), F(1), F(1)
+        elif rows[AHEAD, i] > F(0):  # let both tables have the same
+            for c in range(np.uint64(idle)):
+                next[i, c] = u[i, c]
+            rows[AHEAD, i] = F(0)
         total += idle_total
         # |u'/U' − u/U| ≤ |u' − u|/U' + u |1/U' − 1/U|, of live and of idle classes
         share_next = F(1) / total

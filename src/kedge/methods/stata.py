@@ -126,7 +126,7 @@ class StatA(Configured):
                 z, info = in_lists(batch, NeighbourGraph.of(nearest, self._edge), **self._equations())
                 return Step(None, z, {**info, **found})
             # Soft counts with hardly an anchor: classes of next to no mass are fitted by digits the kernels drop.
-            in_digits = self.beta == "hard" or self.alpha >= 1e-3
+            in_digits = self.beta == "hard" or self.alpha >= 1e-2
             if fast := compiled_solver("._fast", x) if self.compiled and in_digits else None:
                 graph = fast.symmetric_graph(nearest.indices, nearest.similarity * self._edge)
                 z, change = fast.solve(batch, graph, **self._equations())
