@@ -98,9 +98,8 @@ class Table:
 
     def __init__(self, rows: int, columns: int) -> None:
         self.array = np.empty((rows, columns), F)
-        with torch.inference_mode(
-            False
-        ):  # tensors made in that mode can not be written to outside, and solvers are kept
+        # A tensor made in inference mode can not be written to outside of it, and solvers are kept.
+        with torch.inference_mode(False):
             self.tensor = torch.from_numpy(self.array)
         self.tops: dict[int, Tensor] = {}
 
@@ -139,7 +138,7 @@ class Solver:
         self.anchored, self.before = np.empty((n, k), F), np.empty((n, k + room), F)
         self.fitted = np.zeros((n, k + room) if held else (0, 0), F)  # z when a class was last fitted
         self.names, self.slots = np.empty(k + room, np.uint64), np.empty(k, np.int64)  # class of a column, and reverse
-        self.live, self.idle = (0, k), 0  # live classes are in columns from and to, idle ones in columns to
+        self.live, self.idle = (0, k), 0  # live classes are in columns from the one to the other, idle ones before idle
         self.labels, self.idle_labels = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.no_prior, self.no_own = np.ones(k + room, F), np.empty(0, F)
         # What was fitted last, columns and classes; columns that were put back on their anchors; mass of the former
@@ -258,7 +257,7 @@ class Solver:
         return torch.from_numpy(z), change
 
     def soft_counts(self) -> Rows:
-        """Σ_i z_ik, k. For methods that use it all classes stay live."""
+        """Σ_i z_ik, k, while all classes are live."""
         return _kernels.sums(self.u, self.rows[SHARE + self.now], *self.live)
 
     def hard_counts(self) -> Rows:
@@ -303,7 +302,7 @@ class Solver:
 
         resting: also of those whose z is what it was when they were last fitted.
         """
-        slots, classes, vacated, mass = self.lists
+        chosen, classes, vacated, mass = self.lists
         fitted = self.fitted[:0] if resting else self.fitted
         last = (self.names, *self.live, counts, self.fitted_counts, fitted)
         for part in self._parts():
@@ -317,7 +316,7 @@ class Solver:
             out = self.moment.top(found)
             torch.addmm(out, columns.top(found), part.phi, beta=1 if part.start else 0, out=out)
         self.fitted_counts, self.changed = counts, None
-        self.chosen, self.classes, self.vacated = slots[:found], classes[:found], vacated[:lost]
+        self.chosen, self.classes, self.vacated = chosen[:found], classes[:found], vacated[:lost]
         return self.moment.array[:found], mass
 
     @property
