@@ -94,13 +94,16 @@ def solve(
 
 
 class Table:
-    """The same memory for kernels and for matrix products."""
+    """The same memory for kernels and for matrix products.
+
+    It is torch's: where an array begins in memory decides how a product is rounded, and torch's always begin alike.
+    """
 
     def __init__(self, rows: int, columns: int) -> None:
-        self.array = np.empty((rows, columns), F)
         # A tensor made in inference mode can not be written to outside of it, and solvers are kept.
         with torch.inference_mode(False):
-            self.tensor = torch.from_numpy(self.array)
+            self.tensor = torch.empty(rows, columns)
+        self.array = self.tensor.numpy()
         self.tops: dict[int, Tensor] = {}
 
     def top(self, rows: int) -> Tensor:
@@ -135,7 +138,8 @@ class Solver:
         self.small = held and n * (k + room + 2 * d) <= SMALL_ENTRIES
         # Columns of all tables: the classes, and then room for those that are live while the others are idle
         self.u, self.next, self.w, self.unary = (np.empty((n, k + room), F) for _ in range(4))
-        self.anchored, self.before = np.empty((n, k), F), np.empty((n, k + room), F)
+        self.anchors, self.before = Table(n, k), np.empty((n, k + room), F)
+        self.anchored = self.anchors.array
         self.fitted = np.zeros((n, k + room) if held else (0, 0), F)  # z when a class was last fitted
         self.names, self.slots = np.empty(k + room, np.uint64), np.empty(k, np.int64)  # class of a column, and reverse
         self.live, self.idle = (0, k), 0  # live classes are in columns from the one to the other, idle ones before idle
@@ -146,7 +150,7 @@ class Solver:
         block = n if held else BLOCK_ROWS
         self.columns, self.scores = Table(most, block), Table(most, block)
         self.moment, self.eta, self.phi = Table(most, 2 * d), Table(most, 2 * d), Table(block, 2 * d)
-        phi_t = Table(2 * d, n if held else 0)
+        phi_t, self.linear = Table(2 * d, n if held else 0), Table(block, d)
         self.whole = Part(0, n, self.phi.tensor, phi_t.tensor) if held else None
 
     @classmethod
@@ -184,9 +188,9 @@ class Solver:
         """Put every class on N(t_k, Σ'), t the head's. Fits are still anchored on the batch's own."""
         constant = _kernels.constants(head.features.contiguous().numpy(), self.centre, self.var0, self.cooling)
         for part in self._parts():
-            linear, own = _kernels.linear(part.phi.numpy(), self.centre, self.var0, self.cooling)
-            rows = slice(part.start, part.stop)
-            torch.mm(torch.from_numpy(linear), head.columns, out=torch.from_numpy(self.anchored[rows]))
+            rows, size = slice(part.start, part.stop), part.stop - part.start
+            own = _kernels.linear(part.phi.numpy(), self.centre, self.var0, self.cooling, self.linear.array)
+            torch.mm(self.linear.top(size), head.columns, out=self.anchors.tensor[rows])
             self.rows[REFERENCE, rows] = own
         by_rows(_kernels.start, self.log_y, self.log_y, constant, self.anchored, self.unary, self.w, self.rows)
 

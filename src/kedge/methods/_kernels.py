@@ -42,8 +42,10 @@ def compiled(kernel: Kernel) -> Kernel:
     """Compile once, keep on disk. fastmath lets sums be vectors; maxima of floats never are, so kernels avoid them.
 
     Inner loops index whole arrays, z[i, c]: a row of its own, z[i], costs two atomic counts of references. Divisions by
-    zero go unchecked, as a check would keep a loop from being vectors. A kernel calls only kernels of its own file, and
-    takes constants of others as arguments: what is kept on disk is compiled again when its own file changes, only then.
+    zero go unchecked, as a check would keep a loop from being vectors. A loop that adds up stores nothing: whether it
+    may be vectors would depend on where arrays lie in memory, and so would the last digit. A kernel calls only kernels
+    of its own file, and takes constants of others as arguments: what is kept on disk is compiled again when its own
+    file changes, only then.
     """
     flags: dict[str, Any] = {"fastmath": True, "nogil": True, "error_model": "numpy"}
     try:
@@ -157,11 +159,13 @@ def restart(i: int, unary: Rows, w: Rows, rows: Rows, v: Rows, power: Rows, star
     exp(v, 0, idle, power)
     exp(v, start, stop, power)
     for c in range(count):
-        w[i, c] = v[c]
         total += v[c]
     for c in range(left, right):
-        w[i, c] = v[c]
         total += v[c]
+    for c in range(count):
+        w[i, c] = v[c]
+    for c in range(left, right):
+        w[i, c] = v[c]
     rows[REFERENCE, i], rows[TOTAL, i], rows[STIRRED, i], rows[OWED, i] = top, total, F(1), ENDLESS
 
 
@@ -292,17 +296,16 @@ def pull(
                     p = p * r + F(1)
                     p = p * p
                     p = p * p
-                    p = p * p * w[i, c] * prior[c]
-                    mass += p
-                    step += abs(p - u[i, c])
-                    next[i, c] = p
+                    pull[c] = p * p * w[i, c] * prior[c]
             elif strength <= HEAVY:
                 exp(pull, left, right, power)
                 for c in range(left, right):
-                    p = pull[c] * w[i, c] * prior[c]
-                    mass += p
-                    step += abs(p - u[i, c])
-                    next[i, c] = p
+                    pull[c] *= w[i, c] * prior[c]
+            for c in range(left, right):  # nothing is stored here, see `compiled`
+                mass += pull[c]
+                step += abs(pull[c] - u[i, c])
+            for c in range(left, right):
+                next[i, c] = pull[c]
             if part == 0:
                 total, change = mass, step
                 # Are the idle classes to be computed anew, because z would move by this otherwise?
@@ -349,10 +352,12 @@ def in_logarithms(
     for c in range(idle):
         idle_total += pull[c]
         idle_change += abs(pull[c] - u[i, c])
-        next[i, c] = pull[c]
     for c in range(live, stop):
         total += pull[c]
         change += abs(pull[c] - u[i, c])
+    for c in range(idle):
+        next[i, c] = pull[c]
+    for c in range(live, stop):
         next[i, c] = pull[c]
     return total, change, idle_total, idle_change
 
@@ -453,10 +458,12 @@ def give_back(u: Rows, next: Rows, w: Rows, unary: Rows, fitted: Rows, names: Ro
 @compiled
 def reach(offsets: Rows, values: Rows) -> Rows:
     """The largest pull there can be on each row, n."""
-    reach = np.zeros(len(offsets) - 1, F)
+    reach = np.empty(len(offsets) - 1, F)
     for i in range(len(reach)):
+        total = F(0)
         for e in range(offsets[i], offsets[i + 1]):
-            reach[i] += abs(values[e])
+            total += abs(values[e])
+        reach[i] = total
     return reach
 
 
@@ -640,18 +647,18 @@ def constants(t: Rows, centre: Rows, var0: Rows, cooling: np.float32) -> Rows:
 
 
 @compiled
-def linear(phi: Rows, centre: Rows, var0: Rows, cooling: np.float32) -> tuple[Rows, Rows]:
-    """(x − centre) / Σ', over T: rows×d, and its product with the centre, rows."""
+def linear(phi: Rows, centre: Rows, var0: Rows, cooling: np.float32, out: Rows) -> Rows:
+    """(x − centre) / Σ', over T, to `out` (rows×d); returns its product with the centre, rows."""
     n, d = len(phi), len(centre)
-    linear, own, scale = np.empty((n, d), F), np.empty(n, F), cooling / var0
+    own, scale = np.empty(n, F), cooling / var0
     for i in range(n):
         total = F(0)
         for c in range(d):
-            v = phi[i, c] * scale[c]
-            linear[i, c] = v
-            total += v * centre[c]
+            total += phi[i, c] * scale[c] * centre[c]
         own[i] = total
-    return linear, own
+        for c in range(d):
+            out[i, c] = phi[i, c] * scale[c]
+    return own
 
 
 @compiled
