@@ -122,7 +122,10 @@ class TestClassify:
             ([], NAMES, InputError, "no images"),
             (["a.png"], None, InputError, "classes are not known"),
             (["a.png", picture("red")], NAMES, InputError, "1 PIL images and 1 paths in one list"),
-            (["a.png"], NAMES, InputError, "none of the 1 images could be read"),
+            (["a.png"], NAMES, InputError, "1 image, and none could be read"),
+            (3, NAMES, InputError, "paths or PIL images; got int"),
+            (["a.png", None], NAMES, InputError, "got NoneType, str"),
+            (np.zeros((2, 8, 8, 3)), NAMES, InputError, "got ndarray"),
             ([picture("red")], ["red", "red"], InputError, "'red' is named more than once"),
         ],
     )

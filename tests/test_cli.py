@@ -156,6 +156,13 @@ def test_summary_numbers(tmp_path: Path) -> None:
     assert f"accuracy: {before_after}" in told
 
 
+def test_one_image_and_one_class_are_not_plural(tmp_path: Path) -> None:
+    one = tmp_path / "one.npz"
+    np.savez(one, image_features=np.eye(1, 16), text_features=np.eye(1, 16))
+    assert run("adapt", one).err.startswith("1 image, 1 class, method kedge: 0 labels changed (0.0 %), ")
+    assert run("features", "convert", one, tmp_path / "one.safetensors").err.startswith("1 image, 1 class → ")
+
+
 def test_what_was_approximated_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = npz(tmp_path)
     assert "approximate" not in run("adapt", file, "--method", "stata").err

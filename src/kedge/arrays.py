@@ -96,13 +96,13 @@ def _explain_bad_rows(x: Tensor, norms: Tensor, start: int, name: str, tolerance
         kind = "NaN" if x[bad][0].isnan().any() else "Inf"
         raise InputError(
             f"{name} has {kind} in {int(bad.sum())} row(s), first in {first(bad)}. "
-            "Remove those images or extract their features again."
+            "Remove those rows or extract the features again."
         )
     zero = x.abs().amax(dim=-1) == 0
     if zero.any():
         raise InputError(
             f"{name} has {int(zero.sum())} all-zero row(s), first {first(zero)}; a zero vector has no direction. "
-            "Remove those images or extract their features again."
+            "Remove those rows or extract the features again."
         )
     off = ~((norms - 1).abs() <= tolerance)
     if off.any() and not normalize:

@@ -15,7 +15,7 @@ import hashlib
 import io
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, TypeAlias
@@ -103,14 +103,18 @@ def image_set(images: Images, classes: str | Path | Sequence[str] | None = None)
             return folder(path, names)
         matching = glob.has_magic(str(images)) and not os.path.exists(path)
         images = sorted(glob.glob(str(images), recursive=True)) if matching else [existing(path)]
-    if not images:
+    listed = list(images) if isinstance(images, Collection) else [images]
+    if not listed:
         raise InputError("no images: the list or the pattern has none. Name a folder, files, or a pattern.")
     if names is None:
         raise InputError(
             "the classes are not known. Name them (--classes), or pass a folder with one folder per class."
         )
-    pictures = [image for image in images if isinstance(image, Image.Image)]
-    files = [Path(image).absolute() for image in images if not isinstance(image, Image.Image)]
+    pictures = [image for image in listed if isinstance(image, Image.Image)]
+    files = [Path(image).absolute() for image in listed if isinstance(image, str | os.PathLike)]
+    if len(pictures) + len(files) < len(listed):
+        kinds = ", ".join(sorted({type(image).__name__ for image in listed}))
+        raise InputError(f"images are paths or PIL images; got {kinds}. Pass a folder or a list of either.")
     if pictures and files:
         raise InputError(f"{len(pictures)} PIL images and {len(files)} paths in one list. Pass either.")
     if pictures:

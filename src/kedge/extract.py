@@ -31,6 +31,7 @@ from . import progress
 from ._files import check_writable
 from ._shards import Parts, ShardWriter
 from ._version import __version__
+from ._words import count
 from .datasets import ImageSet
 from .encode import Skipped, encode
 from .errors import FileError, InputError
@@ -78,12 +79,12 @@ def extract(
         features, all_views, positions, skipped = parts.joined()
         if strict and skipped:
             raise FileError(
-                f"an earlier run left out {len(skipped):,} image(s): {skipped[0][1]} "
+                f"an earlier run left out {count(len(skipped), 'image')}: {skipped[0][1]} "
                 f"If repaired, delete {parts.folder} and start again (--strict: none is left out)."
             )
         if not positions:
             parts.remove()  # once they are repaired, they are to be read again
-            raise InputError(f"none of the {len(images):,} images could be read; the first: {skipped[0][1]}")
+            raise InputError(f"{count(len(images), 'image')}, and none could be read; the first: {skipped[0][1]}")
         FeatureSet.from_arrays(
             features,
             head,

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from .._version import __version__
+from .._words import count
 from ..errors import SettingError
 from ._app import Json, Normalize, Quiet, app
 from ._show import percent, print_json, tell
@@ -133,8 +134,8 @@ def _is_features(source: Sequence[str]) -> bool:
 def _tell_summary(summary: Mapping[str, Any]) -> None:
     images, changed = summary["images"], summary["changed"]
     tell(
-        f"{images:,} images, {summary['classes']:,} classes, method {summary['method']}: "
-        f"{changed:,} labels changed ({percent(changed / images)}), "
+        f"{count(images, 'image')}, {count(summary['classes'], 'class')}, method {summary['method']}: "
+        f"{count(changed, 'label')} changed ({percent(changed / images)}), "
         f"{summary['effective_classes']:.1f} effective classes, {summary['seconds']:.2f} s"
     )
     if summary["accuracy"] is not None:

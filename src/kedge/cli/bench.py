@@ -21,7 +21,10 @@ def bench(
     features: Annotated[list[Path] | None, typer.Argument(metavar="FEATURES", help="Files with labels.")] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME[:SETTINGS]", help="stata, or stata:alpha=10,beta=soft, or all; may be repeated."),
+        typer.Option(
+            metavar="NAME[:SETTINGS]",
+            help="stata, or stata:alpha=10,beta=soft, or all; may be repeated. zero-shot and stata if none is given.",
+        ),
     ] = None,
     scenario: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="See `kedge ls scenarios`; may be repeated.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .._words import count
 from ..errors import InputError, SettingError
 from ._app import Json, Quiet, app
 from ._show import percent, print_json, tell
@@ -165,7 +166,7 @@ def _tell_summary(summary: Mapping[str, Any]) -> None:
         tell(f"… and {len(skipped) - SHOWN_SKIPPED:,} more; `kedge features info` has them all")
     accuracy = summary["zero_shot_accuracy"]
     tell(
-        f"{summary['images']:,} images, {summary['classes']:,} classes, {len(skipped):,} left out, "
+        f"{count(summary['images'], 'image')}, {count(summary['classes'], 'class')}, {len(skipped):,} left out, "
         f"{summary['images_per_second']:,.1f} images/s"
         + ("" if accuracy is None else f", zero-shot accuracy {percent(accuracy)}")
     )

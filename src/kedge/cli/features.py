@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .._words import count
 from ..errors import FileError
 from ._app import FeatureFile, Json, Normalize, features_app
 from ._show import percent, plain, print_facts, print_json, tell
@@ -88,4 +89,4 @@ def features_convert(
         head = TextHead.from_arrays(loaded.head.features, logit_scale, loaded.head.class_names)
         loaded = dataclasses.replace(loaded, head=head)
     sha256 = loaded.save(target)
-    tell(f"{len(loaded):,} images, {loaded.head.k:,} classes → {target} (sha256 {sha256})")
+    tell(f"{count(len(loaded), 'image')}, {count(loaded.head.k, 'class')} → {target} (sha256 {sha256})")

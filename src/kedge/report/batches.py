@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from .._words import count
 from ..metrics import Reliability
 from .drawing import GREY, INK, MUTED, Looks, Panel, Picture, canvas, source, tinted
 from .scores import ZERO_SHOT, Cell, Group, calibration, label_order
-from .words import count, percent, points
+from .words import percent, points
 
 FEW = 10  # images in a confidence bin that say nothing
 STEPS = 64  # of accuracy in the picture of batches: one per image of the usual small batch

@@ -8,12 +8,13 @@ from statistics import fmean, median
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from .._words import count
 from .ablations import alpha, beta
 from .batches import harm, reliability
 from .drawing import INK, Look, Looks, Panel, Picture, Rows, canvas, look, shortened, source
 from .scores import ZERO_SHOT, Cell, Group, Score, dataset_order, label_order, scenario_order
 from .streams import along_streams, correlation
-from .words import count, percent, points, rounded
+from .words import percent, points, rounded
 
 KEYS = ("bars", "harm", "alpha", "beta", "stream", "correlation", "reliability", "time")  # in the order of the page
 

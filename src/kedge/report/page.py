@@ -10,11 +10,12 @@ from importlib.resources import files
 from pathlib import Path
 from urllib.parse import quote
 
+from .._words import count
 from .drawing import PALETTE, Picture
 from .provenance import failures, provenance
 from .scores import ZERO_SHOT, Group, Results, Score, encoder_of, sweep
 from .tables import badge, escaped, scenario_table, summary_table
-from .words import count, points
+from .words import points
 
 HOW_TO_READ = (
     "The tables below: accuracy in percent, then the points gained over zero-shot on the same images (green a gain, "

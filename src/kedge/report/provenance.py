@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from .._version import __version__
+from .._words import count
 from ..results import Record
 from .scores import ZERO_SHOT, Results
 from .tables import Column, badge, escaped, table
-from .words import count
 
 HASH_SHOWN = 12
 

@@ -71,8 +71,9 @@ def along_streams(group: Group, looks: Looks) -> Picture | None:
     return Picture(
         "stream",
         "Along a stream, does adaptation help from the first image to the last?",
-        "Accuracy on all images so far, in the first stream of the dataset with the most batches. Below: which classes "
-        "arrive when, a row per class (neighbours merged where there are many), ordered by when they come.",
+        "Accuracy on all images so far, in the first stream of the dataset with the most batches; the tables have the "
+        "mean over batches, where a short last one counts in full. Below: which classes arrive when, a row per class "
+        "(neighbours merged where there are many), ordered by when they come.",
         panels,
         rows,
     )

@@ -46,8 +46,3 @@ def points(share: float) -> str:
     """`+4.1` or `−0.3`: a difference of shares, in points, always with its sign."""
     text = f"{100 * share:+.1f}"
     return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "\N{MINUS SIGN}")
-
-
-def count(number: int, what: str) -> str:
-    """`1 dataset`, `2 datasets`."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}{'es' if what.endswith('ch') else 's'}"
