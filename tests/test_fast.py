@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from kedge.simulate import simulate
 
 pytest.importorskip("numba", reason="the compiled solver is the extra `fast`")
 
-from kedge.methods import _fast, _fast_neighbours, _kernels
+from kedge.methods import _fast, _fast_neighbours, _kernels, _tables
 
 
 def largest_difference(x: torch.Tensor, t: torch.Tensor, logit_scale: float = 100.0, **settings: object) -> float:
@@ -123,14 +125,15 @@ def test_what_is_not_a_number_stays_within_its_arrays() -> None:
     assert ((labels >= 0) & (labels < 4)).all()
 
 
-def test_in_blocks_and_on_two_threads(monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
+@pytest.mark.parametrize("threaded", [False, True], ids=["one thread", "two threads"])
+def test_in_blocks(threaded: bool, monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
     f = simulate(500, 30, d=32, k_eff=6, seed=7)
     whole = kedge.adapt(f).probs
     monkeypatch.setattr(_fast, "HELD_ROWS", 100)
     monkeypatch.setattr(_fast, "BLOCK_ROWS", 64)
     monkeypatch.setattr(_fast_neighbours, "SIDE", 37)
     monkeypatch.setattr(_fast_neighbours, "SHARED_SIDE", 37)
-    monkeypatch.setattr(_fast, "THREADED_ENTRIES", 1)
+    monkeypatch.setattr(_fast, "THREADED_ENTRIES", 1 if threaded else 10**9)
     torch.testing.assert_close(kedge.adapt(f).probs, whole, atol=2e-6, rtol=0)
 
 
@@ -143,7 +146,7 @@ def weighed(
     rows[_kernels.REFERENCE], rows[_kernels.TOTAL], rows[_kernels.STIRRED] = reference, w.sum(), 0
     fitted, zeros = np.arange(count), np.zeros((1, k), np.float32)
     fit = (fitted, fitted, np.array(scores, np.float32).reshape(count, 1), zeros[0], zeros[0])
-    tables = (zeros, anchored, np.arange(k), zeros, w, unary, rows, np.ones(1, np.float32))
+    tables = (zeros, anchored, np.arange(k), zeros.copy(), zeros, w, unary, rows, np.ones(1, np.float32))
     _kernels.weigh(0, 1, 0, 0, *fit, np.array(vacated, np.int64), *tables, 0, k, 0)
     return rows[:, 0]
 
@@ -178,26 +181,68 @@ def test_a_class_without_images_falls_back_to_its_anchor() -> None:
 
 def test_what_is_at_rest_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The speed of small batches rests on it: in the end hardly a class is fitted again."""
-    fitted = []
-    moments = _fast.Solver.moments
+    fitted, without_products = [], []
+    rounds = _fast.Solver._rounds
 
-    def counted(solver: _fast.Solver, counts: np.ndarray) -> object:
-        result = moments(solver, counts)
-        fitted.append((len(solver.classes), np.count_nonzero(counts)))
-        return result
+    def counted(solver: _fast.Solver, steps: int, limit: int) -> tuple[np.ndarray, int]:
+        counts, fits = rounds(solver, steps, limit)
+        assert solver.changed is not None
+        fitted.append((solver.changed[0], np.count_nonzero(counts)))
+        without_products.append(fits)
+        return counts, fits
 
-    monkeypatch.setattr(_fast.Solver, "moments", counted)
+    monkeypatch.setattr(_fast.Solver, "_rounds", counted)
     kedge.adapt(simulate(64, 100, k_eff=10, seed=0))
     assert fitted[0][0] == fitted[0][1] > 10
     assert fitted[-1][0] < fitted[-1][1] / 2
+    assert sum(without_products) >= 5
+
+
+@pytest.mark.parametrize("images", [0, 1, 3, 4, 9])
+def test_sums_and_scores_of_some_images(images: int) -> None:
+    rng = np.random.default_rng(images)
+    x, changes = rng.standard_normal((12, 7)).astype(np.float32), rng.standard_normal(images).astype(np.float32)
+    centre, some = x.mean(axis=0), rng.choice(12, images, replace=False).astype(np.int32)
+    phi = np.hstack([x - centre, (x - centre) ** 2])
+    total, eta, scores = np.full(14, np.nan, np.float32), rng.standard_normal((3, 14)).astype(np.float32), np.zeros(12)
+    _kernels.add_rows(some, changes, x, centre, total)
+    np.testing.assert_allclose(total, changes @ phi[some], atol=1e-5)
+    _kernels.scores_of(some, x, centre, eta, 2, scores)
+    np.testing.assert_allclose(scores[:images], phi[some] @ eta[2], atol=1e-5)
+
+
+def test_what_changed_little_since_the_last_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fits without a product of matrices: moments and scores are as if all had been computed, to what is at rest."""
+    solvers = []
+    result = _fast.Solver.result
+
+    def keep(solver: _fast.Solver) -> object:
+        solvers.append((solver, solver.x.astype(np.float64), solver.log_y.copy()))
+        return result(solver)
+
+    monkeypatch.setattr(_fast.Solver, "result", keep)
+    kedge.adapt(simulate(64, 100, k_eff=10, seed=0))
+    ((solver, x, log_y),) = solvers
+    share, left_out = solver.rows[_kernels.SHARE + solver.now], 0
+    phi = np.hstack([x - solver.centre, (x - solver.centre) ** 2])
+    for column in np.flatnonzero(solver.place >= 0):
+        row, z = solver.place[column], share * solver.u[:, column]
+        np.testing.assert_allclose(solver.moment.array[row], solver.fitted[:, column] @ phi, atol=1e-5)
+        np.testing.assert_allclose(solver.mass[row], solver.fitted[:, column].sum(), rtol=1e-6)
+        scores = phi @ solver.eta.array[row] - solver.constant[row]
+        error = np.abs(solver.unary[:, column] - log_y[:, column] - scores)
+        left = error > 2e-5  # more than rounding
+        assert (z * error)[left].max(initial=0) < 2e-7
+        left_out += np.count_nonzero(left)
+    assert left_out > 100  # or nothing was saved
 
 
 @pytest.mark.parametrize(("n", "d"), [(64, 32), (7, 5), (9, 6), (1, 3)])
 def test_phi_and_its_transpose(n: int, d: int) -> None:
     x = np.random.default_rng(0).standard_normal((n, d)).astype(np.float32)
     phi, phi_t = np.full((n, 2 * d), np.nan, np.float32), np.full((2 * d, n), np.nan, np.float32)
-    _kernels.phi(0, n, 0, x, x.mean(axis=0), phi)
-    _kernels.transpose(phi, phi_t)
+    _tables.phi(0, n, 0, x, x.mean(axis=0), phi)
+    _tables.transpose(phi, phi_t)
     centred = x - x.mean(axis=0)
     np.testing.assert_allclose(phi, np.hstack([centred, centred**2]), atol=1e-6)
     np.testing.assert_array_equal(phi_t, phi.T)
@@ -229,7 +274,7 @@ def test_neighbours_are_those_of_the_torch_graph() -> None:
     from kedge.methods._graph import NeighbourGraph
 
     nearest = nearest_neighbours(x, 4)
-    ours, theirs = _fast.symmetric_graph(nearest.indices, 0.5 * nearest.similarity), NeighbourGraph.of(nearest, 0.5)
+    ours, theirs = _fast.symmetric_graph(nearest, 0.5), NeighbourGraph.of(nearest, 0.5)
     assert torch.equal(torch.from_numpy(ours.offsets).int(), theirs.offsets)
     assert torch.equal(torch.from_numpy(ours.columns), theirs.columns)
     torch.testing.assert_close(torch.from_numpy(ours.values), theirs.values)
@@ -399,13 +444,34 @@ def test_kedge_where_no_class_is_present(logit_scale: float) -> None:
     assert largest_difference(x, t, logit_scale=logit_scale, method="kedge", guard=False) < 2e-5
 
 
-def test_where_arrays_lie_in_memory_does_not_matter() -> None:
-    """Same input, same result, to the bit: in a loop that stores and adds up, the order of a sum hung on it."""
-    f = simulate(60, 6, d=16, seed=0)
-    first = kedge.adapt(f).probs
-    rng = np.random.default_rng(0)
-    for _ in range(300):
-        _fast._kept.__dict__.clear()
-        between = [np.empty(size, np.uint8) for size in rng.integers(1, 20_000, 5)]
-        assert torch.equal(kedge.adapt(f).probs, first)
-        del between
+def numpy_with_a_gap(gap: int) -> SimpleNamespace:
+    """numpy, but new arrays, all zeros, lie one after the other in one piece of memory, `gap` bytes apart."""
+    memory, at = np.zeros(2**20, np.uint8), 0
+
+    def zeros(shape: int | tuple[int, ...], dtype: type) -> np.ndarray:
+        nonlocal at
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        array = memory[at : at + size].view(dtype).reshape(shape)
+        at += size + -size % 8 + gap
+        return array
+
+    return SimpleNamespace(**{**vars(np), "empty": zeros, "zeros": zeros})
+
+
+@pytest.mark.parametrize("method", ["stata", "kedge"])
+def test_where_arrays_lie_in_memory_does_not_matter(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Same input, same result, to the bit.
+
+    A compiled loop goes one by one where it stores within a few vectors of what it reads, as it can in small tables
+    that touch; if it adds up too, the order of the sum, and its last digit, hang on that.
+    """
+    for n, k in itertools.product((1, 2, 3, 4), (5, 8, 12, 16)):
+        f = simulate(n, k, d=16, seed=0)
+        results, distances = [], []
+        for gap in (0, 4096):
+            _fast._kept.__dict__.clear()
+            monkeypatch.setattr(_fast, "np", numpy_with_a_gap(gap))
+            results.append(kedge.adapt(f, method=method).probs)
+            distances.append(abs(_fast._kept.solver.next.ctypes.data - _fast._kept.solver.u.ctypes.data))
+        assert torch.equal(*results)
+        assert distances[1] - distances[0] == 4096

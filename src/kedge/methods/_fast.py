@@ -7,15 +7,19 @@ kernels do what is between them:
     weigh    after a fit: w_ik = exp(log ŷ_ik + log p_ik / T − r_i), the part of z that z-steps do not change
     pull     one z-step: u_ik = w_ik exp((G z)_ik), and share_i = 1 / Σ_k u_ik: z_ik = share_i u_ik
     best     the label of each image
-    changed  the classes whose images are others than at their last fit, and their columns of z
-    fit      from the moments zᵀφ to the classes' new natural parameters
-
-For a small batch all but the last are a single call (around).
+    choose   the classes whose images are others than at their last fit, and (gather) their columns of z
+    fit      from the moments zᵀφ to the classes' new natural parameters η
 
 What is at rest is left alone. Between z-steps only z changes: an image whose own w and whose neighbours moved by less
 than 1e-6 would itself move by little more (rows that others pull strongly are always looked at after a fit). A class
 whose column of z moved by less than 1e-5 since its last fit (sum over images) would get nearly the same parameters.
 Both are most of the work in later iterations, and leaving it out changes z by some 1e-6, as float32's rounding does.
+
+What hardly changed is not multiplied again. After some iterations few entries of z still move, and a fit takes no
+product of matrices: moments change by Σ_i Δz_ik φ_i (renew), and scores η φ_i are computed where they can move z at all
+(rescore). How far they can have moved, the Cauchy–Schwarz inequality says, of the change of η. An image and a class so
+cost four times what they do in a product, so it is done where a quarter of them or fewer count. Without products there
+is nothing for torch to do: a single call (around) goes from fit to fit to the end.
 
 Live and idle classes. Of a thousand classes a small batch has some thirty, and only their w ever changes. The others
 are idle: of an image's idle classes, u changes only as its neighbours' idle classes do. These hold little and move
@@ -46,9 +50,10 @@ from torch import Tensor
 
 from ..features import TextHead
 from ..progress import track
-from . import Batch, _kernels
+from . import Batch, _kernels, _tables
 from ._gaussian import VARIANCE_FLOOR
-from ._kernels import AHEAD, ENDLESS, IDLE, MOVED, OWED, REFERENCE, SHARE, STIRRED, STRAYED, F, Rows
+from ._kernels import AHEAD, ENDLESS, OWED, REFERENCE, SHARE, STIRRED, STRAYED, F, Rows
+from ._neighbours import Neighbours
 
 
 class Graph(NamedTuple):
@@ -79,15 +84,24 @@ def solve(
 ) -> tuple[Tensor, float]:
     """z (n×k) and the largest change of an entry in the last iteration, for G (n×n)."""
     head = batch.head
-    solver = Solver.of(batch, graph, 1 / temperature, most=head.k if soft else len(batch.features))
+    solver = Solver.of(batch, graph, 1 / temperature, alpha, unit_means, head.k if soft else len(batch.features))
+    # After the first z-steps an empty class is at unit(t_k), β_k = 0; rounded input is only nearly that.
+    rounded = unit_means and head.unit is not head
+    if solver.room and not (soft or rounded):
+        solver.hard_counts()  # zero-shot's: most classes are idle from the first z-step on
+    done = 0
     for iteration in track(range(iterations), "StatA"):
-        # After the first z-steps an empty class is at unit(t_k), β_k = 0; rounded input is only nearly that.
-        rounded = iteration == 0 and unit_means and head.unit is not head
-        counts = solver.round(z_steps, soft, head.unit if rounded else None)
+        if iteration < done:
+            continue  # the last round came that far
+        anchors = head.unit if rounded and iteration == 0 else None
+        counts, fits = solver.round(z_steps, soft, anchors, iterations - iteration)
+        done = iteration + fits + 1
+        if done > iterations:
+            break
         moments, mass = solver.moments(counts)  # M-step, for the active classes
         if solver.at_rest:
             break  # nothing will change any more
-        solver.fit(moments, mass, counts, alpha, unit_means)
+        solver.fit(moments, mass, counts)
     solver.mark()
     solver.pull(z_steps)
     return solver.result()
@@ -132,65 +146,73 @@ class Solver:
     for the next batch of the same size.
     """
 
-    def __init__(self, n: int, k: int, d: int, most: int, room: int, held: bool) -> None:
+    def __init__(self, n: int, k: int, d: int, most: int, room: int, held: bool, alone: bool) -> None:
         """Tables, with nothing in them; see `of`."""
-        self.size = (n, k, d, most, room, held)
+        self.size, self.room, self.alone = (n, k, d, most, room, held, alone), room, alone
         self.small = held and n * (k + room + 2 * d) <= SMALL_ENTRIES
         # Columns of all tables: the classes, and then room for those that are live while the others are idle
         self.u, self.next, self.w, self.unary = (np.empty((n, k + room), F) for _ in range(4))
         self.anchors, self.before = Table(n, k), np.empty((n, k + room), F)
         self.anchored = self.anchors.array
-        self.fitted = np.zeros((n, k + room) if held else (0, 0), F)  # z when a class was last fitted
+        # z when a class was last fitted; how far its scores had drifted when that of an image was last computed
+        self.fitted, self.seen = (np.zeros((n, k + room) if alone else (0, 0), F) for _ in range(2))
         self.names, self.slots = np.empty(k + room, np.uint64), np.empty(k, np.int64)  # class of a column, and reverse
         self.live, self.idle = (0, k), 0  # live classes are in columns from the one to the other, idle ones before idle
         self.labels, self.idle_labels = np.zeros(n, np.int64), np.zeros(n, np.int64)
         self.no_prior, self.no_own = np.ones(k + room, F), np.empty(0, F)
-        # What was fitted last, columns and classes; columns that were put back on their anchors; mass of the former
-        self.lists = (np.empty(k, np.uint64), np.empty(k, np.uint64), np.empty(k, np.uint64), np.empty(k, F))
+        # What is to be fitted, columns and classes; columns that fall back to their anchors; are moments summed anew?
+        self.lists = (*(np.empty(k, np.uint64) for _ in range(3)), np.empty(k, np.bool_))
         block = n if held else BLOCK_ROWS
-        self.columns, self.scores = Table(most, block), Table(most, block)
-        self.moment, self.eta, self.phi = Table(most, 2 * d), Table(most, 2 * d), Table(block, 2 * d)
+        self.columns, self.scores, self.phi = Table(most, block), Table(most, block), Table(block, 2 * d)
+        # Of classes that were fitted: zᵀφ and Σ_i z_ik, η and constant of log p, how far that can have moved a score
+        self.moment, self.mass = Table(most, 2 * d), np.empty(most, F)
+        self.eta, self.constant, self.moved = Table(most, 2 * d), np.empty(most, F), np.empty(most, F)
+        # Of each column: the row of its class in these (−1: none), and how far its scores have drifted
+        self.place, self.drift, self.in_order = np.empty(k + room, np.int64), np.zeros(k + room, F), np.arange(most)
         phi_t, self.linear = Table(2 * d, n if held else 0), Table(block, d)
         self.whole = Part(0, n, self.phi.tensor, phi_t.tensor) if held else None
 
     @classmethod
-    def of(cls, batch: Batch, graph: Graph, cooling: float, most: int) -> Solver:
+    def of(cls, batch: Batch, graph: Graph, cooling: float, alpha: float, unit_means: bool, most: int) -> Solver:
         """One for this batch, before its first z-step. cooling: 1/T. most: no more classes are ever fitted at once."""
         n, k, d, held = len(batch.features), batch.head.k, batch.head.d, len(batch.features) <= HELD_ROWS
-        size = (n, k, d, min(most, k), k // FEW if held and most < k and k >= APART else 0, held)
+        room = k // FEW if held and most < k and k >= APART else 0
+        size = (n, k, d, min(most, k), room, held, not many(n, k))
         solver: Solver | None = _kept.__dict__.pop("solver", None)
         if solver is None or solver.size != size:
             solver = cls(*size)
-        solver.begin(batch, graph, cooling)
+        solver.begin(batch, graph, cooling, alpha, unit_means)
         return solver
 
-    def begin(self, batch: Batch, graph: Graph, cooling: float) -> None:
+    def begin(self, batch: Batch, graph: Graph, cooling: float, alpha: float, unit_means: bool) -> None:
         """Every class on its anchor, z = ŷ."""
-        self.x = batch.features.contiguous()  # kernels are compiled for rows without gaps
-        self.t = batch.head.features.contiguous().numpy()
-        self.centre, self.var0 = _kernels.centre(self.x.numpy()), batch.shared_variance.numpy()
-        self.cooling = F(cooling)
+        self.x = batch.features.contiguous().numpy()  # kernels are compiled for rows without gaps
+        self.centre, self.var0, self.spread = _tables.centre(self.x), batch.shared_variance.numpy(), np.zeros(2, F)
+        self.cooling, t = F(cooling), batch.head.features.contiguous().numpy()
+        # What a fit is made of, beside the moments
+        self.model = (t, self.var0, min(alpha, ENDLESS), unit_means, self.cooling, VARIANCE_FLOOR / len(self.var0))
         self.log_y, self.graph = batch.log_zero_shot.contiguous().numpy(), graph
-        self.reach = _kernels.reach(graph.offsets, graph.values)
+        self.reach = _tables.reach(graph.offsets, graph.values)
         if self.whole:
-            by_rows(_kernels.phi, self.phi.array, 0, self.x.numpy(), self.centre, self.phi.array)
-            _kernels.transpose(self.phi.array, self.whole.phi_t.numpy())
+            by_rows(_tables.phi, self.phi.array, 0, self.x, self.centre, self.phi.array)
+            _tables.transpose(self.phi.array, self.whole.phi_t.numpy())
         self.rows, self.now = _kernels.nothing_known(len(self.x)), 0
         self._unite()
         self.chosen = self.classes = self.vacated = self.lists[0][:0]
-        self.fitted_counts = np.zeros(len(self.t), F)
+        self.fitted_counts = np.zeros(len(self.slots), F)
         self.changed: tuple[int, int] | None = None  # how many are in the lists, if they are up to date
-        self.fresh: tuple[Rows, Rows] | None = None  # of a fit that is still to be weighed: constant and own (c)
-        np.exp(self.log_y, out=self.u[:, : len(self.t)])
+        self.fresh: Rows | None = None  # of a fit that is still to be weighed: own (c)
+        by_rows(_kernels.exponentials, self.log_y, self.log_y, self.u)
         self.anchor(batch.head)
 
     def anchor(self, head: TextHead) -> None:
         """Put every class on N(t_k, Σ'), t the head's. Fits are still anchored on the batch's own."""
-        constant = _kernels.constants(head.features.contiguous().numpy(), self.centre, self.var0, self.cooling)
+        constant = _tables.constants(head.features.contiguous().numpy(), self.centre, self.var0, self.cooling)
         for part in self._parts():
             rows, size = slice(part.start, part.stop), part.stop - part.start
-            own = _kernels.linear(part.phi.numpy(), self.centre, self.var0, self.cooling, self.linear.array)
-            torch.mm(self.linear.top(size), head.columns, out=self.anchors.tensor[rows])
+            own = _tables.linear(part.phi.numpy(), self.centre, self.var0, self.cooling, self.linear.array)
+            out = self.anchors.top(size) if self.whole else self.anchors.tensor[rows]
+            torch.mm(self.linear.top(size), head.columns, out=out)
             self.rows[REFERENCE, rows] = own
         by_rows(_kernels.start, self.log_y, self.log_y, constant, self.anchored, self.unary, self.w, self.rows)
 
@@ -201,35 +223,40 @@ class Solver:
             prior = self.no_prior
         else:
             self.rows[STIRRED] = 1
-        if not many(*self.log_y.shape):
+        if self.alone:
             _kernels.pulls(steps, prior, self.now, *self.pulled)
             return self.turn(steps)
         for _ in range(steps):
             by_rows(_kernels.pull, self.log_y, prior, self.now, *self.pulled)
             self.turn(1)
 
-    def round(self, steps: int, soft: bool, anchors: TextHead | None = None) -> Rows:
-        """z-steps, and then n_k (k); anchors: where classes are after the z-steps."""
-        if self.whole and self.fresh and not soft and not many(*self.log_y.shape):
-            return self._round(steps, *self.fresh)
+    def round(self, steps: int, soft: bool, anchors: TextHead | None, limit: int) -> tuple[Rows, int]:
+        """z-steps, and then n_k (k); anchors: where classes are after the z-steps.
+
+        Where little changes it goes on from there: returns also how many fits it made, up to the limit.
+        """
+        if self.alone and self.fresh is not None and not soft:
+            return self._rounds(steps, limit)
         self.pull(steps)
         if anchors is not None:
             self.anchor(anchors)
-        return self.soft_counts() if soft else self.hard_counts()
+        return self.soft_counts() if soft else self.hard_counts(), 0
 
-    def _round(self, steps: int, constant: Rows, own: Rows) -> Rows:
-        """The same for a small batch in a single call, with what is before it (weigh) and after it (changed)."""
-        fit = (self.classes, self.chosen, self.scores.array, constant, own, self.vacated)
-        classes = (self.names, self.slots, self.idle_labels, self.labels, self.fitted_counts, self.fitted)
-        told: tuple[Any, ...] = (*fit, self.log_y, self.anchored, *classes, *self.lists, self.columns.array)
-        counts, missing, found, lost = _kernels.around(steps, self.no_prior, self.now, *self.pulled, *told)
-        self.turn(steps)
-        self.fresh = None
+    def _rounds(self, steps: int, limit: int) -> tuple[Rows, int]:
+        """The same in a single call, with the choice of the classes to be fitted, and fits after it."""
+        self.weigh()
+        known = (self.log_y, self.anchored, self.names, self.slots, self.idle_labels, self.labels)
+        last, model = (self.fitted_counts, self.fitted), (self.x, self.centre, self.spread, *self.model)
+        tables = (self.moment.array, self.mass, self.eta.array, self.constant, self.moved)
+        kept = (*tables, self.place, self.drift, self.seen)
+        told: tuple[Any, ...] = (self.no_prior, self.now, self.pulled, known, last, self.lists, model, kept)
+        fits, turns, self.fitted_counts, counts, missing, found, lost = _kernels.around(limit, steps, *told)
+        self.turn(steps * turns)
         if missing:
             self._revive(counts, missing)
         else:
             self.changed = found, lost
-        return counts
+        return counts, fits
 
     @property
     def pulled(self) -> tuple[Any, ...]:
@@ -256,7 +283,7 @@ class Solver:
         z = self.next if spare else np.empty_like(self.log_y)
         by_rows(_kernels.assemble, z, z, self.u, shares, self.names, *self.live)
         if self.small:
-            del self.x, self.t, self.log_y, self.graph  # what is not its own
+            del self.x, self.model, self.log_y, self.graph  # what is not its own
             _kept.solver = self
         return torch.from_numpy(z), change
 
@@ -296,49 +323,44 @@ class Solver:
 
     def _unite(self) -> None:
         """Let all classes be live, in their order."""
-        k = len(self.slots)
-        self.names[:k] = self.slots[:] = np.arange(k)
-        self.live, self.idle = (0, k), 0
-        self.rows[IDLE], self.rows[MOVED + self.now] = 0, 1  # the two tables may differ, even in rows at rest
+        self.live, self.idle = (0, len(self.slots)), 0
+        self.place.fill(-1)
+        _kernels.unite(self.names, self.slots, self.rows, self.now)
 
     def moments(self, counts: Rows, *, resting: bool = False) -> tuple[Rows, Rows]:
         """zᵀφ (c×2d) and Σ_i z_ik (c) of the classes to be fitted, `self.classes`, which have n_k > 0 in `counts` (k).
 
         resting: also of those whose z is what it was when they were last fitted.
         """
-        chosen, classes, vacated, mass = self.lists
-        fitted = self.fitted[:0] if resting else self.fitted
-        last = (self.names, *self.live, counts, self.fitted_counts, fitted)
+        chosen, classes, vacated, _ = self.lists
+        share, fitted = self.rows[SHARE + self.now], self.fitted[:0] if resting else self.fitted
+        if self.changed is None:
+            told: tuple[Any, ...] = (self.names, *self.live, counts, self.fitted_counts, fitted, *self.lists)
+            _, found, lost = _kernels.choose(self.u, share, *(*told, self.place, 0))
+        else:
+            found, lost = self.changed
         for part in self._parts():
             size = part.stop - part.start
             columns = self.columns if size == self.columns.array.shape[1] else Table(len(self.columns.array), size)
-            if not self.changed:
-                told = (self.rows[SHARE + self.now], *last, *self.lists, columns.array)
-                found, lost = _kernels.changed(part.start, self.u, *told)
-            else:
-                found, lost = self.changed
+            rows = (part.start, chosen[:found], fitted, self.place, self.drift)
+            _kernels.gather(self.u, share, *rows, columns.array, self.mass)
             out = self.moment.top(found)
             torch.addmm(out, columns.top(found), part.phi, beta=1 if part.start else 0, out=out)
         self.fitted_counts, self.changed = counts, None
         self.chosen, self.classes, self.vacated = chosen[:found], classes[:found], vacated[:lost]
-        return self.moment.array[:found], mass
+        return self.moment.array[:found], self.mass
 
     @property
     def at_rest(self) -> bool:
         """Is every class what it was when it was fitted last?"""
         return not (self.classes.size or self.vacated.size)
 
-    def fit(
-        self, moments: Rows, mass: Rows, counts: Rows, alpha: float, unit_means: bool, own: Rows | None = None
-    ) -> None:
+    def fit(self, moments: Rows, mass: Rows, counts: Rows, own: Rows | None = None) -> None:
         """Fit `self.classes` to moments (c×2d) and mass (c), n_k in `counts` (k); log p / T is less own (c) · z."""
         found = len(self.classes)
-        constant, own = np.empty(found, F), self.no_own if own is None else own
-        _kernels.fit(
-            self.classes, moments, mass, counts, self.t, self.centre, self.var0, min(alpha, ENDLESS), unit_means,
-            self.cooling, VARIANCE_FLOOR / len(self.var0), self.eta.array, constant,
-        )  # fmt: skip
-        self.fresh = constant, own
+        told = (moments, mass, counts, self.centre, *self.model)
+        _kernels.fit(self.classes, self.in_order, *told, self.eta.array, self.constant, self.moved[:0], self.spread)
+        self.fresh = self.no_own if own is None else own
         if self.whole:
             torch.mm(self.eta.top(found), self.whole.phi_t, out=self.scores.top(found))
 
@@ -346,16 +368,15 @@ class Solver:
         """After a fit: log ŷ + log p / T, and w."""
         if self.fresh is None:
             return
-        constant, own = self.fresh
         found = len(self.classes)
-        tables = (self.u, self.w, self.unary, self.rows, self.reach, *self.live, self.idle)
+        tables = (self.seen, self.u, self.w, self.unary, self.rows, self.reach, *self.live, self.idle)
         for part in self._parts():
             scores = self.scores
             if not self.whole:
                 size = part.stop - part.start
                 scores = scores if size == scores.array.shape[1] else Table(found, size)
                 torch.mm(self.eta.top(found), part.phi_t, out=scores.top(found))
-            fitted = (self.classes, self.chosen, scores.array, constant, own, self.vacated)
+            fitted = (self.classes, self.chosen, scores.array, self.constant, self.fresh, self.vacated)
             told = (part.start, self.now, *fitted, self.log_y, self.anchored, self.names, *tables)
             by_rows(_kernels.weigh, self.log_y, *told, start=part.start, stop=part.stop)
         self.fresh = None
@@ -365,10 +386,9 @@ class Solver:
         return (self.whole,) if self.whole else self._blocks()
 
     def _blocks(self) -> Iterator[Part]:
-        n, x = len(self.x), self.x.numpy()
-        for start in range(0, n, BLOCK_ROWS):
-            stop = min(start + BLOCK_ROWS, n)
-            by_rows(_kernels.phi, self.phi.array, start, x, self.centre, self.phi.array, stop=stop - start)
+        for start in range(0, len(self.x), BLOCK_ROWS):
+            stop = min(start + BLOCK_ROWS, len(self.x))
+            by_rows(_tables.phi, self.phi.array, start, self.x, self.centre, self.phi.array, stop=stop - start)
             phi = self.phi.tensor[: stop - start]
             yield Part(start, stop, phi, phi.T)
 
@@ -392,6 +412,6 @@ def by_rows(kernel: Callable[..., None], table: Rows, *arguments: Any, start: in
         list(pool.map(lambda begin, end: kernel(begin, end, *arguments), cuts[:-1], cuts[1:]))
 
 
-def symmetric_graph(indices: Tensor, values: Tensor) -> Graph:
-    """W + Wᵀ, W having these values (n×m) at these columns (n×m)."""
-    return Graph(*_kernels.symmetric(indices.numpy(), values.numpy()))
+def symmetric_graph(nearest: Neighbours, weight: float) -> Graph:
+    """weight · (W + Wᵀ), W having the similarity of each image's nearest."""
+    return Graph(*_tables.symmetric(nearest.indices.numpy(), nearest.similarity.numpy(), F(weight)))

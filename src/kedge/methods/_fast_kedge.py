@@ -28,10 +28,10 @@ def solve(method: Kedge, past: State, batch: Batch, nearest: Neighbours, trust: 
     n, k, d = len(batch.features), batch.head.k, batch.head.d
     cooling = trust.visual / method.temperature
     weight = trust.visual * method.laplacian / (2 * method.neighbours)
-    graph = symmetric_graph(nearest.indices, nearest.similarity * weight)
+    graph = symmetric_graph(nearest, weight)
     alone = not many(n, k)  # then a single call makes an iteration's z-steps
     most = min(k, int(n / PRESENT) + 1) if alone else k  # and classes may be idle
-    solver = Solver.of(batch, graph, cooling, most)
+    solver = Solver.of(batch, graph, cooling, method.alpha, True, most)
     shape = (F(trust.proportions if method.proportions else 0), F(PSEUDO_COUNT))
     memory: list[Any] = [past[name].contiguous().numpy() for name in ("counts", "mean", "var") if past]
     counts, prior, drifted = np.zeros(k, F), solver.no_prior.copy(), np.zeros(1, F)
@@ -61,5 +61,5 @@ def solve(method: Kedge, past: State, batch: Batch, nearest: Neighbours, trust: 
         if past:
             recall(F(RELIANCE), solver.centre, solver.classes, n_a, moments, mass, *memory)
         own = cooling * smooth(few) ** 2 * d / (n_a + F(method.alpha)) if method.own_say else None
-        solver.fit(moments, mass, counts, method.alpha, True, own)
+        solver.fit(moments, mass, counts, own)
     return solver.result()

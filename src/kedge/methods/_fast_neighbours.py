@@ -34,12 +34,10 @@ STRIP = 64  # entries compared at once
 def exact(x: Tensor, m: int) -> tuple[Tensor, Tensor]:
     """The m nearest other rows of x (n×d): indices and similarities, n×m."""
     n = len(x)
-    images, indices, values = np.arange(n), np.zeros((n, m), np.int64), np.full((n, m), LOWEST, np.float32)
     if n <= FEW:
-        block = np.empty((n, n), np.float32)
-        _products(x.contiguous().numpy(), block)
-        _along_rows(0, n, block, images, images, indices, values)
+        indices, values = _among_few(x.contiguous().numpy(), m, LOWEST)
         return torch.from_numpy(indices), torch.from_numpy(values)
+    images, indices, values = np.arange(n), np.zeros((n, m), np.int64), np.full((n, m), LOWEST, np.float32)
     side = SHARED_SIDE if torch.get_num_threads() > 1 else SIDE if n < MANY else 2 * SIDE
     for top in track(range(0, n, side), "neighbours"):
         rows = slice(top, top + side)
@@ -57,6 +55,17 @@ def keep_best(similarity: Tensor, rows: Tensor, columns: Tensor, indices: Tensor
     # By one thread: blocks are small here, and others would have to be woken for a twentieth of the product's time.
     tables = (table.numpy() for table in (similarity, rows, columns, indices, values))
     _along_rows(0, len(rows), *tables)
+
+
+@compiled
+def _among_few(x: Rows, m: int, lowest: float) -> tuple[Rows, Rows]:
+    """`exact` in one call."""
+    n = len(x)
+    images, indices, values = np.arange(n), np.zeros((n, m), np.int64), np.full((n, m), np.float32(lowest))
+    block = np.empty((n, n), np.float32)
+    _products(x, block)
+    _along_rows(0, n, block, images, images, indices, values)
+    return indices, values
 
 
 @compiled

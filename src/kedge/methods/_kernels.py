@@ -1,4 +1,21 @@
-"""The kernels of _fast.py, which says what they are for. One row of a table is an image, one column a class."""
+"""The kernels of _fast.py and _fast_kedge.py, which say what they are for.
+
+One row of a table is an image, one column a class. Many kernels share these (n images, k classes, d dimensions):
+
+| name                         | shape       | what                                                                   |
+|------------------------------|-------------|------------------------------------------------------------------------|
+| u, next                      | n×(k+room)  | z_ik = share_i u_ik, before and after a z-step                         |
+| unary, w                     | n×(k+room)  | log ŷ + log p / T, and the exponential of it less r_i                  |
+| fitted, seen                 | n×(k+room)  | z when a class was last fitted; its drift when the score was computed  |
+| log_y, anchored              | n×k         | log ŷ, and `unary` of a class on its anchor                            |
+| rows                         | KNOWN×n     | what is known of each image, see below                                 |
+| names, slots                 | k+room, k   | the class of a column, the column of a class (−1: idle)                |
+| live, stop, idle             | numbers     | live classes are in columns from live to stop, idle ones before idle   |
+| offsets, columns, values     | sparse rows | G, n×n; reach (n): the sum of each row                                 |
+| chosen, classes, vacated     | lists       | columns and classes to be fitted; columns that fall back to anchors    |
+| place, drift                 | k+room      | row of a class in the next, and how far its scores have drifted        |
+| moments, eta; mass, constant | a×2d; a     | zᵀφ and η; Σ_i z_ik and the constant of log p                          |
+"""
 
 from __future__ import annotations
 
@@ -18,6 +35,7 @@ CLASS_AT_REST = F(1e-5)  # a column of z that moved by less since its class was 
 SMALLEST = F(-69.0)  # e to this is 1e-30: far below float32's 1e-7 of a sum, far above its denormals, which are slow
 LARGEST, LEAST = F(6.0), F(1e-2)  # of log w_ik, and of Σ_k w_ik: beyond, the row gets another r_i. The sum is kept up
 # by differences, and between these two it keeps its digits
+FEW_ENTRIES = F(0.25)  # of z, of the classes to be fitted: if fewer changed, they are added one by one
 GENTLE = F(2.0)  # pulls up to this, in either direction, need no exponential of more than a polynomial
 HEAVY = F(8.0)  # rows of G that sum to more (hubs, a large λ) are done in logarithms
 LOWEST, ENDLESS = F(-3e38), 1e30  # in place of infinities, which fastmath rules out
@@ -54,6 +72,9 @@ def compiled(kernel: Kernel) -> Kernel:
         return cast(Kernel, njit(**flags)(kernel))
 
 
+# Exponentials and logarithms
+
+
 @compiled
 def exp(v: Rows, first: Any, last: Any, power: Rows) -> None:
     """v ← exp(v), for the entries from first to last, as whole vectors: 2^m · polynomial(r), where v = m log 2 + r."""
@@ -75,51 +96,55 @@ def exp(v: Rows, first: Any, last: Any, power: Rows) -> None:
 
 
 @compiled
-def centre(x: Rows) -> Rows:
-    """The mean of the rows, d, in float64 until the end."""
-    n, d = x.shape
-    total = np.zeros(d, np.float64)
-    for i in range(n):
-        for c in range(d):
-            total[c] += np.float64(x[i, c])
-    mean: Rows = (total / n).astype(F)
-    return mean
+def log(v: Rows, exponent: Rows) -> None:
+    """v ← log(v), k, as whole vectors: v = 2^e m with m within √2 of 1, and log m = 2 artanh((m − 1)/(m + 1))."""
+    bits = v.view(np.int32)
+    for c in range(len(v)):
+        e = (bits[c] - np.int32(0x3F3504F3)) >> np.int32(23)
+        exponent[c] = e
+        bits[c] -= e << np.int32(23)
+    for c in range(len(v)):
+        s = (v[c] - F(1)) / (v[c] + F(1))
+        q = s * s
+        p = F(2 / 9) * q + F(2 / 7)
+        p = p * q + F(2 / 5)
+        p = p * q + F(2 / 3)
+        v[c] = s * (p * q + F(2)) + F(0.6931472) * exponent[c]
 
 
 @compiled
-def phi(begin: int, end: int, start: int, x: Rows, centre: Rows, phi: Rows) -> None:
-    """φ = [x − centre, (x − centre)²], from row `start` of x on."""
-    d = len(centre)
+def exponentials(begin: int, end: int, logs: Rows, out: Rows) -> None:
+    """exp(logs) of these rows, to the first columns of `out`."""
+    k = logs.shape[1]
+    v, power = np.empty(k, F), np.empty(k, np.int32)
     for i in range(begin, end):
-        for c in range(d):
-            phi[i, c] = x[start + i, c] - centre[c]
-        for c in range(d):
-            phi[i, d + c] = phi[i, c] * phi[i, c]
+        for c in range(k):
+            v[c] = logs[i, c]
+        exp(v, 0, k, power)
+        for c in range(k):
+            out[i, c] = v[c]
 
 
-@compiled
-def transpose(table: Rows, out: Rows) -> None:
-    """In tiles of 8×16: whole vectors of both."""
-    n, d = table.shape
-    tall, wide = n // 8 * 8, d // 16 * 16
-    for left in range(0, wide, 16):
-        for top in range(0, tall, 8):
-            for c in range(16):
-                for i in range(8):
-                    out[left + c, top + i] = table[top + i, left + c]
-    for i in range(n):
-        for c in range(wide if i < tall else 0, d):
-            out[c, i] = table[i, c]
+# Before the first z-step
 
 
 @compiled
 def nothing_known(n: int) -> Rows:
-    """Of n images, before the first z-step."""
+    """Of n images, before the first z-step: KNOWN×n."""
     rows = np.zeros((KNOWN, n), F)
     for row in (SHARE, MOVED, MOVED + 1, STIRRED, STRAYED):
         for i in range(n):
             rows[row, i] = F(1)
     return rows
+
+
+@compiled
+def unite(names: Rows, slots: Rows, rows: Rows, now: int) -> None:
+    """All classes live, in their order: k names and k slots."""
+    for k in range(len(slots)):
+        names[k] = slots[k] = k
+    for i in range(rows.shape[1]):
+        rows[IDLE, i], rows[MOVED + now, i] = F(0), F(1)  # the two tables may differ, even in rows at rest
 
 
 @compiled
@@ -141,7 +166,7 @@ def start(begin: int, end: int, log_y: Rows, constant: Rows, anchored: Rows, una
 def restart(i: int, unary: Rows, w: Rows, rows: Rows, v: Rows, power: Rows, start: int, stop: int, idle: int) -> None:
     """w_ik = exp(unary_ik − r_i), of one row, r_i being the row's maximum; v and power: room for a row."""
     left, right, count = np.uint64(start), np.uint64(stop), np.uint64(idle)
-    for c in range(len(v)):  # maxima of 64 columns side by side are vectors, a maximum over all is not
+    for c in range(min(64, len(v))):  # maxima of 64 columns side by side are vectors, a maximum over all is not
         v[c] = LOWEST
     for first in range(start, stop, 64):
         for c in range(min(64, stop - first)):
@@ -169,15 +194,19 @@ def restart(i: int, unary: Rows, w: Rows, rows: Rows, v: Rows, power: Rows, star
     rows[REFERENCE, i], rows[TOTAL, i], rows[STIRRED, i], rows[OWED, i] = top, total, F(1), ENDLESS
 
 
+# z-steps
+
+
 @compiled
 def weigh(
     begin: int, end: int, start: int, now: int, classes: Rows, slots: Rows, scores: Rows, constant: Rows, own: Rows,
-    vacated: Rows, log_y: Rows, anchored: Rows, names: Rows, u: Rows, w: Rows, unary: Rows, rows: Rows, reach: Rows,
-    live: int, stop: int, idle: int,
+    vacated: Rows, log_y: Rows, anchored: Rows, names: Rows, seen: Rows, u: Rows, w: Rows, unary: Rows, rows: Rows,
+    reach: Rows, live: int, stop: int, idle: int,
 ) -> None:  # fmt: skip
     """unary and w of these rows, for classes that were fitted and classes that fall back; row i is column i − start."""
-    fitted, count, has_own = len(slots), len(slots) + len(vacated), len(own) > 0
+    fitted, count, has_own, sees = len(slots), len(slots) + len(vacated), len(own) > 0, len(seen) > 0
     v, power, beyond = np.empty(16 * count, F), np.empty(16 * count, np.int32), np.empty(16, np.bool_)
+    old = np.empty(count, F)
     room, room_power = np.empty(0, F), np.empty(0, np.int32)
     for first in range(begin, end, 16):  # exponentials of some rows at once
         last, at = min(first + 16, end), 0
@@ -190,6 +219,9 @@ def weigh(
                 unary[i, slots[a]] = value
                 v[at + a] = value - reference
                 above |= value - reference > LARGEST
+            if sees:
+                for a in range(fitted):
+                    seen[i, slots[a]] = F(0)
             for a in range(len(vacated)):
                 value = anchored[i, names[vacated[a]]]
                 unary[i, vacated[a]] = value
@@ -200,17 +232,16 @@ def weigh(
         exp(v, 0, at, power)
         at = 0
         for i in range(first, last):
-            rise, change = F(0), F(0)
             for a in range(fitted):
-                step = v[at + a] - w[i, slots[a]]
-                rise += step
-                change += abs(step)
+                old[a] = w[i, slots[a]]
                 w[i, slots[a]] = v[at + a]
             for a in range(len(vacated)):
-                step = v[at + fitted + a] - w[i, vacated[a]]
-                rise += step
-                change += abs(step)
+                old[fitted + a] = w[i, vacated[a]]
                 w[i, vacated[a]] = v[at + fitted + a]
+            rise, change = F(0), F(0)
+            for a in range(count):
+                rise += v[at + a] - old[a]
+                change += abs(v[at + a] - old[a])
             at += count
             rows[TOTAL, i] += rise
             rows[STIRRED, i] += change / max(rows[TOTAL, i], LEAST)
@@ -374,97 +405,7 @@ def pulls(
         u, next, now = next, u, 1 - now
 
 
-@compiled
-def around(
-    steps: int, prior: Rows, now: int, u: Rows, next: Rows, w: Rows, unary: Rows, rows: Rows, reach: Rows,
-    offsets: Rows, columns: Rows, values: Rows, live: int, stop: int, idle: int, classes: Rows, chosen: Rows,
-    scores: Rows, constant: Rows, own: Rows, vacated: Rows, log_y: Rows, anchored: Rows, names: Rows, slots: Rows,
-    idle_labels: Rows, labels: Rows, fitted_counts: Rows, fitted: Rows, found: Rows, found_classes: Rows, lost: Rows,
-    mass: Rows, table: Rows,
-) -> tuple[Rows, int, int, int]:  # fmt: skip
-    """From one fit to the next: weigh, z-steps, n_k, and the classes to be fitted next, if all that have images live.
-
-    Returns n_k (k), how many have images and are not live, how many are to be fitted and how many fall back.
-    """
-    fit, ranges = (classes, chosen, scores, constant, own, vacated), (live, stop, idle)
-    weigh(0, len(u), 0, now, *fit, log_y, anchored, names, u, w, unary, rows, reach, *ranges)
-    pulls(steps, prior, now, u, next, w, unary, rows, reach, offsets, columns, values, *ranges)
-    if steps % 2:
-        u, now = next, 1 - now
-    best(0, len(u), u, rows, names, idle_labels, labels, *ranges)
-    counts, _, missing = tally(labels, slots)
-    if missing:
-        return counts, missing, 0, 0
-    last = (names, live, stop, counts, fitted_counts, fitted)
-    return counts, 0, *changed(0, u, rows[SHARE + now], *last, found, found_classes, lost, mass, table)
-
-
-@compiled
-def assemble(begin: int, end: int, z: Rows, u: Rows, share: Rows, names: Rows, live: int, stop: int) -> None:
-    """z_ik = share_i u_ik: n×k, in the order of the classes."""
-    for i in range(begin, end):
-        for c in range(z.shape[1]):
-            z[i, c] = share[i] * u[i, c]
-        for c in range(live if live > 0 else stop, stop):
-            z[i, names[c]] = share[i] * u[i, c]
-
-
-@compiled
-def largest_change(
-    u: Rows, share: Rows, before: Rows, share_before: Rows, strayed: Rows, live: int, stop: int, idle: int
-) -> float:
-    """Of z, among rows that strayed."""
-    most = F(0)
-    for i in range(len(u)):
-        if strayed[i] > F(0):
-            for c in range(live, stop):
-                most = max(most, abs(share[i] * u[i, c] - share_before[i] * before[i, c]))
-            for c in range(idle):
-                most = max(most, abs(share[i] * u[i, c] - share_before[i] * before[i, c]))
-    return float(most)
-
-
-@compiled
-def revive(
-    counts: Rows, column: int, u: Rows, next: Rows, w: Rows, unary: Rows, rows: Rows, names: Rows, slots: Rows,
-    idle: int,
-) -> None:  # fmt: skip
-    """Move the classes that have images and are idle to the columns from this one on."""
-    for k in range(len(counts)):
-        if counts[k] > F(0) and slots[k] < 0:
-            names[column], slots[k] = k, column
-            for i in range(len(u)):
-                u[i, column], next[i, column], w[i, column] = u[i, k], next[i, k], w[i, k]
-                unary[i, column] = unary[i, k]
-                u[i, k], next[i, k], w[i, k], unary[i, k] = F(0), F(0), F(0), LOWEST
-            column += 1
-    for i in range(len(u)):
-        total = F(0)
-        for c in range(idle):
-            total += u[i, c]
-        rows[IDLE, i], rows[UNSEEN, i] = total, F(1)
-
-
-@compiled
-def give_back(u: Rows, next: Rows, w: Rows, unary: Rows, fitted: Rows, names: Rows, live: int, stop: int) -> None:
-    """Move live classes back to their own columns, when there is no room for more of them."""
-    for i in range(len(u)):
-        for c in range(live, stop):
-            k = names[c]
-            u[i, k], next[i, k], w[i, k], unary[i, k] = u[i, c], next[i, c], w[i, c], unary[i, c]
-            fitted[i, k] = fitted[i, c]
-
-
-@compiled
-def reach(offsets: Rows, values: Rows) -> Rows:
-    """The largest pull there can be on each row, n."""
-    reach = np.empty(len(offsets) - 1, F)
-    for i in range(len(reach)):
-        total = F(0)
-        for e in range(offsets[i], offsets[i + 1]):
-            total += abs(values[e])
-        reach[i] = total
-    return reach
+# Labels and counts
 
 
 @compiled
@@ -504,6 +445,19 @@ def top(i: int, u: Rows, start: int, stop: int) -> int:
 
 
 @compiled
+def tally(labels: Rows, slots: Rows) -> tuple[Rows, int, int]:
+    """How often each label is there, k; how many classes have any, and how many of these are not live."""
+    counts, active, missing = np.zeros(len(slots), F), 0, 0
+    for i in range(len(labels)):
+        c = labels[i]
+        if counts[c] == F(0):
+            active += 1
+            missing += slots[c] < 0
+        counts[c] += F(1)
+    return counts, active, missing
+
+
+@compiled
 def sums(u: Rows, share: Rows, start: int, stop: int) -> Rows:
     """Σ_i z_ik of columns from start to stop, of a hundred rows at a time: one long sum would lose digits."""
     n, left, right = len(u), np.uint64(start), np.uint64(stop)
@@ -518,31 +472,28 @@ def sums(u: Rows, share: Rows, start: int, stop: int) -> Rows:
     return total
 
 
-@compiled
-def tally(labels: Rows, slots: Rows) -> tuple[Rows, int, int]:
-    """How often each label is there, k; how many classes have any, and how many of these are not live."""
-    counts, active, missing = np.zeros(len(slots), F), 0, 0
-    for i in range(len(labels)):
-        c = labels[i]
-        if counts[c] == F(0):
-            active += 1
-            missing += slots[c] < 0
-        counts[c] += F(1)
-    return counts, active, missing
+# M-steps: with a product of matrices after `gather`, or by `renew` and `rescore` alone
 
 
 @compiled
-def changed(
-    start: int, u: Rows, share: Rows, names: Rows, live: int, stop: int, counts: Rows, fitted_counts: Rows,
-    fitted: Rows, chosen: Rows, classes: Rows, vacated: Rows, mass: Rows, columns: Rows,
-) -> tuple[int, int]:  # fmt: skip
-    """Classes that have images and are not at rest, with their columns of z from row `start` on and their mass; classes
-    that have none any more. Returns how many of each. Row by row, a few classes at a time: as u lies in memory."""
-    n, found, lost, remembers = columns.shape[1], 0, 0, len(fitted) > 0
-    distance = np.full(stop, F(0) if remembers else F(1))
+def choose(
+    u: Rows, share: Rows, names: Rows, live: int, stop: int, counts: Rows, fitted_counts: Rows, fitted: Rows,
+    chosen: Rows, classes: Rows, vacated: Rows, anew: Rows, place: Rows, free: int,
+) -> tuple[bool, int, int]:  # fmt: skip
+    """Classes that have images and are not at rest, and classes that have none any more: how many of each.
+
+    Returns first whether so few entries of their columns changed that `renew` is faster than a product of matrices.
+    """
+    n, left, right, remembers = len(u), np.uint64(live), np.uint64(stop), len(fitted) > 0
+    least, found, lost, entries, unplaced = F(CLASS_AT_REST / n), 0, 0, F(0), 0
+    distance, moved, held = np.full(stop, F(0) if remembers else F(1)), np.zeros(stop, F), np.zeros(stop, F)
     for i in range(len(fitted)):
-        for c in range(np.uint64(live), np.uint64(stop)):
-            distance[c] += abs(share[i] * u[i, c] - fitted[i, c])
+        for c in range(left, right):
+            z = share[i] * u[i, c]
+            change = abs(z - fitted[i, c])
+            distance[c] += change
+            moved[c] += F(1) if change > least else F(0)
+            held[c] += F(1) if z > least else F(0)
     for slot in range(live, stop):
         k = names[slot]
         if counts[k] == F(0):
@@ -551,7 +502,23 @@ def changed(
                 lost += 1
         elif distance[slot] > CLASS_AT_REST or fitted_counts[k] == F(0) or abs(counts[k] - fitted_counts[k]) > F(0.5):
             chosen[found], classes[found] = slot, k
+            anew[found] = place[slot] < 0 or held[slot] < moved[slot]
+            entries += held[slot] if anew[found] else moved[slot]
+            unplaced += place[slot] < 0
             found += 1
+    few = entries < FEW_ENTRIES * F(n) * F(found) and unplaced <= free
+    return bool(remembers and few), found, lost
+
+
+@compiled
+def gather(
+    u: Rows, share: Rows, start: int, chosen: Rows, fitted: Rows, place: Rows, drift: Rows, columns: Rows, mass: Rows
+) -> None:
+    """Columns of z from row `start` on, for a product of matrices, and their mass. Places are given in their order.
+
+    Row by row, a few classes at a time: as u lies in memory.
+    """
+    n, found, remembers = columns.shape[1], len(chosen), len(fitted) > 0
     for first in range(0, found, 8):
         last = min(first + 8, found)
         for i in range(n):
@@ -565,56 +532,74 @@ def changed(
         for i in range(n):
             total += columns[a, i]
         mass[a] = total
-    return found, lost
+    if start == 0:
+        place[:] = -1
+        for a in range(found):
+            place[chosen[a]] = a
+            drift[chosen[a]] = F(0)
 
 
 @compiled
 def fit(
-    classes: Rows, moments: Rows, mass: Rows, counts: Rows, t: Rows, centre: Rows, var0: Rows, alpha: float,
-    unit_means: bool, cooling: np.float32, smallest: float, eta: Rows, constant: Rows,
+    classes: Rows, places: Rows, moments: Rows, mass: Rows, counts: Rows, centre: Rows, t: Rows, var0: Rows,
+    alpha: float, unit_means: bool, cooling: np.float32, smallest: float, eta: Rows, constant: Rows, moved: Rows,
+    spread: Rows,
 ) -> None:  # fmt: skip
-    """The M-step (Eq. regularized-updates): the natural parameters η (c×2d) and constant (c) of log p, over T.
+    """The M-step (Eq. regularized-updates): the natural parameters η (2d) and constant of log p, over T, of each class.
 
-    Many short loops: one with many arrays does not become vectors.
+    Of class classes[a] all is in row places[a]. moved: how far the class's scores can have changed, of images with at
+    most the norms `spread` of both halves of φ. Many short loops: one with many arrays does not become vectors.
     """
-    d, floor, images = len(centre), F(smallest), F(alpha)
+    d, floor, images, half = len(centre), F(smallest), F(alpha), cooling * F(0.5)
     mu, first, var, ratio = np.empty(d, F), np.empty(d, F), np.empty(d, F), np.empty(d, F)
-    bits, precision0 = ratio.view(np.int32), F(1) / var0
+    bits, precision0, second = ratio.view(np.int32), F(1) / var0, np.uint64(d)
     for a in range(len(classes)):
-        k, inverse = classes[a], F(1) / max(mass[a], F(1e-37))
+        k, p = classes[a], places[a]
+        inverse = F(1) / max(mass[p], F(1e-37))
         beta = counts[k] / (counts[k] + images)  # Eq. hard_beta_k
         length = F(0)
         for c in range(d):
-            first[c] = moments[a, c] * inverse
+            first[c] = moments[p, c] * inverse
+        for c in range(d):
             mu[c] = first[c] + centre[c]  # v_k = Σ_i z_ik x_i / Σ_i z_ik
+        for c in range(d):
             length += mu[c] * mu[c]
         scale = beta / max(np.sqrt(length), F(1e-37)) if unit_means else beta
-        length = F(0)
         for c in range(d):
             mu[c] = mu[c] * scale + (F(1) - beta) * t[k, c]  # β v + (1 − β) t
+        length = F(0)
+        for c in range(d):
             length += mu[c] * mu[c]
         scale = F(1) / max(np.sqrt(length), F(1e-37)) if unit_means else F(1)
         for c in range(d):
-            mu[c] *= scale
-            away = t[k, c] - mu[c]
+            mean = mu[c] * scale
+            away = t[k, c] - mean
+            mu[c] = mean - centre[c]
             var[c] = (F(1) - beta) * (var0[c] + away * away)
-        for c in range(d):  # + β T_k
-            mu[c] -= centre[c]
-            var[c] += beta * mu[c] * (mu[c] - F(2) * first[c])
         share = beta * inverse
-        for c in range(d):
-            var[c] = max(var[c] + share * moments[a, d + c], floor)
+        for c in range(second):  # + β T_k
+            scatter = beta * mu[c] * (mu[c] - F(2) * first[c]) + share * moments[p, second + c]
+            var[c] = max(var[c] + scatter, floor)
         for c in range(d):
             ratio[c] = var[c] * precision0[c]
-            var[c] = F(1) / var[c]
+        for c in range(d):
+            precision = F(1) / var[c]
+            first[c] = cooling * mu[c] * precision
+            var[c] = half * (precision0[c] - precision)
         quadratic = F(0)
         for c in range(d):
-            scaled = mu[c] * var[c]
-            quadratic += mu[c] * scaled
-            eta[a, c] = cooling * scaled
+            quadratic += mu[c] * first[c]
+        before, constant[p] = constant[p], F(0.5) * quadratic + half * F(sum_of_logs(ratio, bits))
+        if len(moved):
+            linear, square = F(0), F(0)
+            for c in range(second):
+                linear += (first[c] - eta[p, c]) ** 2
+                square += (var[c] - eta[p, second + c]) ** 2
+            moved[p] = np.sqrt(linear) * spread[0] + np.sqrt(square) * spread[1] + abs(constant[p] - before)
         for c in range(d):
-            eta[a, d + c] = (precision0[c] - var[c]) * (cooling * F(0.5))
-        constant[a] = cooling * F(0.5) * (quadratic + F(sum_of_logs(ratio, bits)))
+            eta[p, c] = first[c]
+        for c in range(second):
+            eta[p, second + c] = var[c]
 
 
 @compiled
@@ -633,54 +618,266 @@ def sum_of_logs(ratio: Rows, bits: Rows) -> float:
 
 
 @compiled
-def constants(t: Rows, centre: Rows, var0: Rows, cooling: np.float32) -> Rows:
-    """½ Σ_d (t_kd − centre_d)² / Σ'_d, over T: k."""
-    k, d = t.shape
-    constant, scale = np.empty(k, F), cooling / var0
-    for j in range(k):
-        total = F(0)
-        for c in range(d):
-            shift = t[j, c] - centre[c]
-            total += shift * shift * scale[c]
-        constant[j] = F(0.5) * total
-    return constant
+def renew(
+    chosen: Rows, classes: Rows, anew: Rows, counts: Rows, u: Rows, share: Rows, fitted: Rows, model: Any, kept: Any
+) -> None:
+    """The M-step, by the entries of z that changed: zᵀφ changes by Σ_i Δz_ik φ_i, or is summed anew if that is less.
 
-
-@compiled
-def linear(phi: Rows, centre: Rows, var0: Rows, cooling: np.float32, out: Rows) -> Rows:
-    """(x − centre) / Σ', over T, to `out` (rows×d); returns its product with the centre, rows."""
-    n, d = len(phi), len(centre)
-    own, scale = np.empty(n, F), cooling / var0
-    for i in range(n):
-        total = F(0)
-        for c in range(d):
-            total += phi[i, c] * scale[c] * centre[c]
-        own[i] = total
-        for c in range(d):
-            out[i, c] = phi[i, c] * scale[c]
-    return own
-
-
-@compiled
-def symmetric(indices: Rows, values: Rows) -> tuple[Rows, Rows, Rows]:
-    """W + Wᵀ as compressed sparse rows, an image's own neighbours first: offsets, columns and values."""
-    n, m = indices.shape
-    offsets = np.zeros(n + 1, np.int64)
-    columns, weights = np.empty(2 * n * m, np.int32), np.empty(2 * n * m, F)
-    for i in range(n):
-        offsets[i + 1] += m
-        for q in range(m):
-            offsets[indices[i, q] + 1] += 1
-    offsets = np.cumsum(offsets)
-    place = offsets[:-1].copy()
-    for incoming in range(2):
+    What is left out of a class is below CLASS_AT_REST / n an entry, so that all of it is less than what is at rest.
+    """
+    x, centre, spread, t, var0, alpha, unit_means, cooling, smallest = model
+    moments, mass, eta, constant, moved, place, drift, _ = kept
+    n, least, used = np.uint64(len(u)), F(CLASS_AT_REST / len(u)), place.max() + 1
+    images, changes, step = np.empty(n, np.int32), np.empty(n, F), np.empty(2 * len(centre), F)
+    places = np.empty(len(chosen), np.int64)
+    if spread[0] == F(0):
+        spread_of(x, centre, spread)
+    for a in range(len(chosen)):
+        slot, size = chosen[a], np.uint64(0)
+        if place[slot] < 0:
+            place[slot], drift[slot] = used, ENDLESS
+            used += 1
+        p = places[a] = place[slot]
+        if anew[a]:
+            mass[p] = F(0)
+            for c in range(len(step)):
+                moments[p, c] = F(0)
+            for i in range(n):
+                fitted[i, slot] = F(0)
         for i in range(n):
-            for q in range(m):
-                j = indices[i, q]
-                row, column = (j, i) if incoming else (i, j)
-                columns[place[row]], weights[place[row]] = column, values[i, q]
-                place[row] += 1
-    return offsets, columns, weights
+            z = share[i] * u[i, slot]
+            change = z - fitted[i, slot]
+            if abs(change) > least:
+                images[size], changes[size], fitted[i, slot] = i, change, z
+                size += np.uint64(1)
+        total = F(0)
+        for e in range(size):
+            total += changes[e]
+        mass[p] += total
+        add_rows(images[:size], changes, x, centre, step)
+        for c in range(len(step)):
+            moments[p, c] += step[c]
+    told = (counts, centre, t, var0, alpha, unit_means, cooling, smallest)
+    fit(classes, places, moments, mass, *told, eta, constant, moved, spread)
+
+
+@compiled
+def add_rows(images: Rows, changes: Rows, x: Rows, centre: Rows, total: Rows) -> None:
+    """Σ_e changes_e φ_e of these images e, to `total` (2d); four at a time: fewer passes."""
+    d, e = np.uint64(len(centre)), 0
+    total[:] = F(0)
+    while e < len(images):
+        i, g = images[e], changes[e]
+        if e + 4 <= len(images):
+            i2, i3, i4 = images[e + 1], images[e + 2], images[e + 3]
+            g2, g3, g4 = changes[e + 1], changes[e + 2], changes[e + 3]
+            for c in range(d):
+                m = centre[c]
+                total[c] += g * (x[i, c] - m) + g2 * (x[i2, c] - m) + g3 * (x[i3, c] - m) + g4 * (x[i4, c] - m)
+            for c in range(d):
+                y, y2, y3, y4 = x[i, c] - centre[c], x[i2, c] - centre[c], x[i3, c] - centre[c], x[i4, c] - centre[c]
+                total[d + c] += g * y * y + g2 * y2 * y2 + g3 * y3 * y3 + g4 * y4 * y4
+            e += 4
+        else:
+            for c in range(d):
+                total[c] += g * (x[i, c] - centre[c])
+            for c in range(d):
+                y = x[i, c] - centre[c]
+                total[d + c] += g * y * y
+            e += 1
+
+
+@compiled
+def spread_of(x: Rows, centre: Rows, spread: Rows) -> None:
+    """The largest norms of both halves of φ, for `fit`."""
+    for i in range(len(x)):
+        first, second = F(0), F(0)
+        for c in range(len(centre)):
+            y = x[i, c] - centre[c]
+            first += y * y
+            second += y * y * y * y
+        spread[0], spread[1] = max(spread[0], np.sqrt(first)), max(spread[1], np.sqrt(second))
+
+
+@compiled
+def rescore(
+    chosen: Rows, classes: Rows, log_y: Rows, u: Rows, w: Rows, unary: Rows, rows: Rows, reach: Rows, now: int,
+    live: int, stop: int, idle: int, model: Any, kept: Any,
+) -> None:  # fmt: skip
+    """unary and w after `renew`, where it matters: of entries whose z moves by more than AT_REST / 10.
+
+    The scores of a class have drifted by at most `drift` since all were computed, and by at most drift − seen_ik since
+    that of image i was. z_ik moves by less than twice that part of itself (much more in a row that is pulled strongly).
+    """
+    x, centre, n = model[0], model[1], np.uint64(len(u))
+    _, _, eta, constant, moved, place, drift, seen = kept
+    images, v, power = np.empty(n, np.int32), np.empty(n, F), np.empty(n, np.int32)
+    share, beyond = rows[SHARE + now], np.zeros(n, np.bool_)
+    for a in range(len(chosen)):
+        slot, k, p, size = chosen[a], classes[a], place[chosen[a]], np.uint64(0)
+        if drift[slot] <= F(1):  # else it had no scores to begin with
+            drift[slot] += moved[p]
+        if drift[slot] > F(1):
+            drift[slot] = F(0)
+            for i in range(n):
+                images[i], seen[i, slot] = i, F(0)
+            size = n
+        else:
+            for i in range(n):
+                stale = drift[slot] - seen[i, slot]
+                if reach[i] > GENTLE or share[i] * u[i, slot] * stale > F(0.05) * AT_REST:
+                    images[size], seen[i, slot] = i, drift[slot]
+                    size += np.uint64(1)
+        scores_of(images[:size], x, centre, eta, p, v)
+        for e in range(size):
+            i = images[e]
+            unary[i, slot] = log_y[i, k] + v[e] - constant[p]
+            v[e] = unary[i, slot] - rows[REFERENCE, i]
+            beyond[i] |= v[e] > LARGEST
+        exp(v, 0, size, power)
+        for e in range(size):
+            i = images[e]
+            step = v[e] - w[i, slot]
+            w[i, slot] = v[e]
+            rows[TOTAL, i] += step
+            rows[STIRRED, i] += abs(step) / max(rows[TOTAL, i], LEAST)
+    for i in range(n):
+        if beyond[i] or rows[TOTAL, i] < LEAST:
+            restart(i, unary, w, rows, np.empty(w.shape[1], F), np.empty(w.shape[1], np.int32), live, stop, idle)
+        if reach[i] > GENTLE:
+            rows[STIRRED, i] = F(1)
+
+
+@compiled
+def scores_of(images: Rows, x: Rows, centre: Rows, eta: Rows, p: int, out: Rows) -> None:
+    """η_p · φ_e of these images e; four at a time: fewer passes."""
+    d, e = np.uint64(len(centre)), 0
+    while e < len(images):
+        i, s = images[e], F(0)
+        if e + 4 <= len(images):
+            i2, i3, i4 = images[e + 1], images[e + 2], images[e + 3]
+            s2 = s3 = s4 = F(0)
+            for c in range(d):
+                y, y2, y3, y4 = x[i, c] - centre[c], x[i2, c] - centre[c], x[i3, c] - centre[c], x[i4, c] - centre[c]
+                g, h = eta[p, c], eta[p, d + c]
+                s += (g + h * y) * y
+                s2 += (g + h * y2) * y2
+                s3 += (g + h * y3) * y3
+                s4 += (g + h * y4) * y4
+            out[e], out[e + 1], out[e + 2], out[e + 3] = s, s2, s3, s4
+            e += 4
+        else:
+            for c in range(d):
+                y = x[i, c] - centre[c]
+                s += (eta[p, c] + eta[p, d + c] * y) * y
+            out[e] = s
+            e += 1
+
+
+@compiled
+def around(
+    limit: int, steps: int, prior: Rows, now: int, pulled: Any, known: Any, last: Any, lists: Any, model: Any, kept: Any
+) -> tuple[int, int, Rows, Rows, int, int, int]:
+    """From one fit to the next: z-steps, n_k, and the classes to be fitted; and if that takes no product of matrices,
+    on to the fit after, at most `limit` times.
+
+    Returns how many fits and how many times z-steps were made; n_k (k) at the last fit and now; how many classes have
+    images and are not live, how many are to be fitted and how many fall back (after the last fit: those it was of).
+    """
+    u, next, w, unary, rows, reach, offsets, columns, values, live, stop, idle = pulled
+    log_y, anchored, names, slots, idle_labels, labels = known
+    fitted_counts, fitted = last
+    chosen, classes, vacated, anew = lists
+    place, seen, ranges, fits, turns, none = kept[5], kept[7], (live, stop, idle), 0, 0, np.empty(0, F)
+    while True:
+        pulls(steps, prior, now, u, next, w, unary, rows, reach, offsets, columns, values, *ranges)
+        turns += 1
+        if steps % 2:
+            u, next, now = next, u, 1 - now
+        best(0, len(u), u, rows, names, idle_labels, labels, *ranges)
+        counts, _, missing = tally(labels, slots)
+        if missing:
+            return fits, turns, fitted_counts, counts, missing, 0, 0
+        share, free = rows[SHARE + now], len(kept[0]) - 1 - place.max()
+        told = (names, live, stop, counts, fitted_counts, fitted, *lists, place, free)
+        few, found, lost = choose(u, share, *told)
+        if not few or found + lost == 0:
+            return fits, turns, fitted_counts, counts, 0, found, lost
+        renew(chosen[:found], classes[:found], anew, counts, u, share, fitted, model, kept)
+        rescore(chosen[:found], classes[:found], log_y, u, w, unary, rows, reach, now, *ranges, model, kept)
+        for a in range(lost):
+            place[vacated[a]] = -1
+        if lost:
+            fallen = (chosen[:0], chosen[:0], anchored, none, none, vacated[:lost], log_y, anchored, names, seen)
+            weigh(0, len(u), 0, now, *fallen, u, w, unary, rows, reach, *ranges)
+        fits, fitted_counts = fits + 1, counts
+        if fits == limit:
+            return fits, turns, fitted_counts, counts, 0, found, lost
+
+
+# Idle classes that become live, and back
+
+
+@compiled
+def revive(
+    counts: Rows, column: int, u: Rows, next: Rows, w: Rows, unary: Rows, rows: Rows, names: Rows, slots: Rows,
+    idle: int,
+) -> None:  # fmt: skip
+    """Move the classes that have images and are idle to the columns from this one on."""
+    for k in range(len(counts)):
+        if counts[k] > F(0) and slots[k] < 0:
+            names[column], slots[k] = k, column
+            for i in range(len(u)):
+                u[i, column], next[i, column], w[i, column] = u[i, k], next[i, k], w[i, k]
+                unary[i, column] = unary[i, k]
+                u[i, k], next[i, k], w[i, k], unary[i, k] = F(0), F(0), F(0), LOWEST
+            column += 1
+    for i in range(len(u)):
+        total = F(0)
+        for c in range(idle):
+            total += u[i, c]
+        rows[IDLE, i], rows[UNSEEN, i] = total, F(1)
+
+
+@compiled
+def give_back(u: Rows, next: Rows, w: Rows, unary: Rows, fitted: Rows, names: Rows, live: int, stop: int) -> None:
+    """Move live classes back to their own columns, when there is no room for more of them."""
+    for i in range(len(u)):
+        for c in range(live, stop):
+            k = names[c]
+            u[i, k], next[i, k], w[i, k], unary[i, k] = u[i, c], next[i, c], w[i, c], unary[i, c]
+            fitted[i, k] = fitted[i, c]
+
+
+# The result
+
+
+@compiled
+def largest_change(
+    u: Rows, share: Rows, before: Rows, share_before: Rows, strayed: Rows, live: int, stop: int, idle: int
+) -> float:
+    """Of z, among rows that strayed."""
+    most = F(0)
+    for i in range(len(u)):
+        if strayed[i] > F(0):
+            for c in range(live, stop):
+                most = max(most, abs(share[i] * u[i, c] - share_before[i] * before[i, c]))
+            for c in range(idle):
+                most = max(most, abs(share[i] * u[i, c] - share_before[i] * before[i, c]))
+    return float(most)
+
+
+@compiled
+def assemble(begin: int, end: int, z: Rows, u: Rows, share: Rows, names: Rows, live: int, stop: int) -> None:
+    """z_ik = share_i u_ik: n×k, in the order of the classes."""
+    for i in range(begin, end):
+        for c in range(z.shape[1]):
+            z[i, c] = share[i] * u[i, c]
+        for c in range(live if live > 0 else stop, stop):
+            z[i, names[c]] = share[i] * u[i, c]
+
+
+# kedge
 
 
 @compiled
@@ -771,8 +968,10 @@ def rounds(
         of_live = sums(u, share, live, stop)
         for c in range(live, stop):
             counts[names[c]] = of_live[c]
+        drift = F(0)
         for i in range(len(u)):
-            drifted[0] += rows[DRIFT + now, i]
+            drift += rows[DRIFT + now, i]
+        drifted[0] += drift
         if idle > 0 and drifted[0] > CLASS_AT_REST:
             of_idle, drifted[0] = sums(u, share, 0, idle), F(0)
             for c in range(idle):
@@ -792,20 +991,3 @@ def rounds(
             rows[STIRRED, i] += turned
             rows[OWED, i] += idle_turned
     return few
-
-
-@compiled
-def log(v: Rows, exponent: Rows) -> None:
-    """v ← log(v), k, as whole vectors: v = 2^e m with m within √2 of 1, and log m = 2 artanh((m − 1)/(m + 1))."""
-    bits = v.view(np.int32)
-    for c in range(len(v)):
-        e = (bits[c] - np.int32(0x3F3504F3)) >> np.int32(23)
-        exponent[c] = e
-        bits[c] -= e << np.int32(23)
-    for c in range(len(v)):
-        s = (v[c] - F(1)) / (v[c] + F(1))
-        q = s * s
-        p = F(2 / 9) * q + F(2 / 7)
-        p = p * q + F(2 / 5)
-        p = p * q + F(2 / 3)
-        v[c] = s * (p * q + F(2)) + F(0.6931472) * exponent[c]

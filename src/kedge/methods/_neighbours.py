@@ -58,7 +58,8 @@ class Neighbours(NamedTuple):
 
 def nearest_neighbours(x: Tensor, m: int, *, search: Search = "auto", compiled: bool = True) -> Neighbours:
     """The min(m, n−1) nearest other rows of x (n×d, unit rows). No image is its own neighbour; a duplicate is one."""
-    x, n = x.detach(), len(x)
+    x = x.detach() if x.requires_grad else x
+    n = len(x)
     m = min(m, n - 1)
     if m == 0:
         return Neighbours(torch.empty(n, 0, dtype=torch.long, device=x.device), x.new_empty(n, 0))

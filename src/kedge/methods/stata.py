@@ -128,7 +128,7 @@ class StatA(Configured):
             # Soft counts with hardly an anchor: classes of next to no mass are fitted by digits the kernels drop.
             in_digits = self.beta == "hard" or self.alpha >= 1e-2
             if fast := compiled_solver("._fast", x) if self.compiled and in_digits else None:
-                graph = fast.symmetric_graph(nearest.indices, nearest.similarity * self._edge)
+                graph = fast.symmetric_graph(nearest, self._edge)
                 z, change = fast.solve(batch, graph, **self._equations())
                 return Step(None, z, {**outcome(change, self.iterations, SETTLED), **found})
         objective: list[float] = []

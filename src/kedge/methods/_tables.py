@@ -1,0 +1,125 @@
+"""Kernels for what a solver starts from: each makes a table or a row of numbers, and calls no other."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ._kernels import F, Rows, compiled
+
+
+@compiled
+def centre(x: Rows) -> Rows:
+    """The mean of the rows, d, in float64 until the end."""
+    n, d = x.shape
+    total = np.zeros(d, np.float64)
+    for i in range(n):
+        for c in range(d):
+            total[c] += np.float64(x[i, c])
+    mean: Rows = (total / n).astype(F)
+    return mean
+
+
+@compiled
+def mean_of(table: Rows, rows: Rows, floor: float) -> Rows:
+    """The mean of these rows of a table, d, and at least the floor."""
+    n, d = len(rows), table.shape[1]
+    total, mean = np.zeros(d, np.float64), np.empty(d, F)
+    for i in range(n):
+        row = rows[i]
+        for c in range(d):
+            total[c] += np.float64(table[row, c])
+    for c in range(d):
+        mean[c] = max(total[c] / n, floor)
+    return mean
+
+
+@compiled
+def phi(begin: int, end: int, start: int, x: Rows, centre: Rows, phi: Rows) -> None:
+    """φ = [x − centre, (x − centre)²], from row `start` of x on."""
+    d = len(centre)
+    for i in range(begin, end):
+        for c in range(d):
+            phi[i, c] = x[start + i, c] - centre[c]
+        for c in range(d):
+            phi[i, d + c] = phi[i, c] * phi[i, c]
+
+
+@compiled
+def transpose(phi: Rows, out: Rows) -> None:
+    """φᵀ, its second half from the first. In tiles of 8×16: whole vectors of both tables."""
+    n, d = phi.shape[0], phi.shape[1] // 2
+    tall, wide = n // 8 * 8, d // 16 * 16
+    for left in range(0, wide, 16):
+        for top in range(0, tall, 8):
+            for c in range(16):
+                for i in range(8):
+                    out[left + c, top + i] = phi[top + i, left + c]
+    for i in range(n):
+        for c in range(wide if i < tall else 0, d):
+            out[c, i] = phi[i, c]
+    for c in range(d):
+        for i in range(n):
+            out[d + c, i] = out[c, i] * out[c, i]
+
+
+@compiled
+def linear(phi: Rows, centre: Rows, var0: Rows, cooling: np.float32, out: Rows) -> Rows:
+    """(x − centre) / Σ', over T, to `out` (rows×d); returns its product with the centre, rows."""
+    n, d = len(phi), len(centre)
+    own, scale = np.empty(n, F), cooling / var0
+    for i in range(n):
+        total = F(0)
+        for c in range(d):
+            total += phi[i, c] * scale[c] * centre[c]
+        own[i] = total
+        for c in range(d):
+            out[i, c] = phi[i, c] * scale[c]
+    return own
+
+
+@compiled
+def constants(t: Rows, centre: Rows, var0: Rows, cooling: np.float32) -> Rows:
+    """½ Σ_d (t_kd − centre_d)² / Σ'_d, over T: k."""
+    k, d = t.shape
+    constant, scale = np.empty(k, F), cooling / var0
+    for j in range(k):
+        total = F(0)
+        for c in range(d):
+            shift = t[j, c] - centre[c]
+            total += shift * shift * scale[c]
+        constant[j] = F(0.5) * total
+    return constant
+
+
+@compiled
+def symmetric(indices: Rows, values: Rows, weight: np.float32) -> tuple[Rows, Rows, Rows]:
+    """weight · (W + Wᵀ) as compressed sparse rows, an image's own neighbours first: offsets, columns and values."""
+    n, m = indices.shape
+    offsets = np.zeros(n + 1, np.int64)
+    columns, weights = np.empty(2 * n * m, np.int32), np.empty(2 * n * m, F)
+    for i in range(n):
+        offsets[i + 1] += m
+        for q in range(m):
+            offsets[indices[i, q] + 1] += 1
+    offsets = np.cumsum(offsets)
+    place = offsets[:-1].copy()
+    for incoming in range(2):
+        for i in range(n):
+            for q in range(m):
+                j = indices[i, q]
+                row, column = (j, i) if incoming else (i, j)
+                columns[place[row]], weights[place[row]] = column, weight * values[i, q]
+                place[row] += 1
+    return offsets, columns, weights
+
+
+@compiled
+def reach(offsets: Rows, values: Rows) -> Rows:
+    """The largest pull there can be on each row, n."""
+    reach = np.empty(len(offsets) - 1, F)
+    for i in range(len(reach)):
+        total = F(0)
+        for e in range(offsets[i], offsets[i + 1]):
+            total += abs(values[e])
+        reach[i] = total
+    return reach
