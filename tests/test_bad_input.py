@@ -140,9 +140,9 @@ BAD_FILES: dict[str, tuple[Make, str]] = {
         arrays(paths=np.array(["a"])),
         "paths has 1 entries for 60 image features. Pass one per image",
     ),
-    "NaN": (arrays(image_features=row(7, np.nan)), r"NaN in 1 row\(s\), first in row 7. .*features again"),
-    "Inf": (arrays(image_features=row(9, np.inf)), r"Inf in 1 row\(s\), first in row 9. .*features again"),
-    "zero row": (arrays(image_features=row(3, 0)), r"1 all-zero row\(s\), first row 3; .*features again"),
+    "NaN": (arrays(image_features=row(7, np.nan)), r"NaN in 1 row, first in row 7. .*features again"),
+    "Inf": (arrays(image_features=row(9, np.inf)), r"Inf in 1 row, first in row 9. .*features again"),
+    "zero row": (arrays(image_features=row(3, 0)), r"1 all-zero row, first row 3; .*features again"),
     "norm": (arrays(image_features=row(5, 0.83)), "image_features needs .*row 5 has norm 0.83 .*--normalize"),
     "text norm": (arrays(text_features=2 * T), "text_features needs .*row 0 has norm 2 .*--normalize"),
     "no images": (
@@ -362,6 +362,10 @@ BAD_CALLS: dict[str, tuple[dict[str, Any], str]] = {
     "text norm": ({"text_features": 2 * T}, "text_features needs unit-norm rows; row 0 has norm 2"),
     "scale": ({"logit_scale": 0}, "logit_scale must be a positive number; got 0"),
     "method": ({"method": "stat"}, "unknown method 'stat'; did you mean 'stata'"),
+    "a path": (
+        {"image_features": "features.npz", "text_features": None},
+        r"got a path, 'features.npz'. Load the file: FeatureSet.load\(path\)",
+    ),
     "setting": ({"alhpa": 1}, "no setting 'alhpa'; did you mean 'alpha'"),
     "alpha": ({"alpha": -1}, "alpha must be at least 0; got -1"),
     "alpha's type": ({"alpha": "abc"}, "alpha must be a number; got 'abc'"),

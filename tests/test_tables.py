@@ -162,7 +162,7 @@ MIXED = [
 class TestFormats:
     def test_text(self) -> None:
         assert render(pivot(MIXED), "text") == (
-            "low · ViT-B/32 · SIMULATED features · accuracy, % · 10 task(s), 1 seed(s)\n"
+            "low · ViT-B/32 · SIMULATED features · accuracy, % · 10 tasks, 1 seed\n"
             "\n"
             "method     average  gain   a_1     b|2\n"
             "─────────  ───────  ────  ────  ──────\n"
@@ -173,7 +173,7 @@ class TestFormats:
 
     def test_markdown(self) -> None:
         assert render(pivot(MIXED), "md") == (
-            "**low · ViT-B/32 · SIMULATED features · accuracy, % · 10 task(s), 1 seed(s)**\n"
+            "**low · ViT-B/32 · SIMULATED features · accuracy, % · 10 tasks, 1 seed**\n"
             "\n"
             "| method | average | gain | a_1 | b\\|2 |\n"
             "| --- | ---: | ---: | ---: | ---: |\n"

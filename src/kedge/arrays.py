@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ._words import count
 from .errors import InputError
 
 Array = Any  # numpy.ndarray | torch.Tensor: what people hand in, and get back
@@ -33,6 +35,8 @@ def as_tensor(array: Array, name: str, ndim: int) -> Tensor:
 
     Never write to it: the memory may be the caller's, and a file opened for reading ends a program that writes to it.
     """
+    if isinstance(array, str | PathLike):
+        raise InputError(f"{name} must be an array; got a path, {str(array)!r}. Load the file: FeatureSet.load(path).")
     if not isinstance(array, Tensor):
         array = np.asarray(array)
         if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
@@ -95,13 +99,13 @@ def _explain_bad_rows(x: Tensor, norms: Tensor, start: int, name: str, tolerance
         bad = ~finite
         kind = "NaN" if x[bad][0].isnan().any() else "Inf"
         raise InputError(
-            f"{name} has {kind} in {int(bad.sum())} row(s), first in {first(bad)}. "
+            f"{name} has {kind} in {count(int(bad.sum()), 'row')}, first in {first(bad)}. "
             "Remove those rows or extract the features again."
         )
     zero = x.abs().amax(dim=-1) == 0
     if zero.any():
         raise InputError(
-            f"{name} has {int(zero.sum())} all-zero row(s), first {first(zero)}; a zero vector has no direction. "
+            f"{name} has {count(int(zero.sum()), 'all-zero row')}, first {first(zero)}; zero has no direction. "
             "Remove those rows or extract the features again."
         )
     off = ~((norms - 1).abs() <= tolerance)
@@ -109,7 +113,7 @@ def _explain_bad_rows(x: Tensor, norms: Tensor, start: int, name: str, tolerance
         norm = float(norms[off].flatten()[0])
         raise InputError(
             f"{name} needs unit-norm rows; {first(off)} has norm {norm:.3g} "
-            f"({int(off.sum())} row(s) are off by more than {tolerance:g}). "
+            f"({count(int(off.sum()), 'row')} off by more than {tolerance:g}). "
             "Pass normalize=True (on the command line --normalize) or re-extract."
         )
 

@@ -29,6 +29,7 @@ from typing import Any, get_args, get_type_hints
 import torch
 from torch import Tensor
 
+from ._words import count
 from .arrays import unit
 from .errors import ContractError, SettingError, did_you_mean
 from .features import TextHead
@@ -53,7 +54,7 @@ def check_method(method: Any, skip: Mapping[str, str] | None = None) -> None:
     if broken:
         title = getattr(method, "name", method)
         lines = "".join(f"\n  {name}: {reason}" for name, reason in broken.items())
-        raise ContractError(f"{title!r} breaks {len(broken)} check(s) of the method contract:{lines}")
+        raise ContractError(f"{title!r} breaks {count(len(broken), 'check')} of the method contract:{lines}")
 
 
 def method_checks(method: Any, skip: Mapping[str, str] | None = None) -> Iterator[tuple[str, Callable[[], None]]]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ._version import __version__
+from ._words import count
 from .arrays import row_blocks, unit_rows
 from .errors import ContractError, InputError
 from .features import FeatureSet
@@ -81,7 +82,7 @@ def evaluate(
         simulated=bool(features.provenance.get("simulated", False)),
         kedge=__version__,
         torch=torch.__version__,
-        machine=f"{platform.system()} {platform.machine()}, {torch.get_num_threads()} thread(s)",
+        machine=f"{platform.system()} {platform.machine()}, {count(torch.get_num_threads(), 'thread')}",
     )
 
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ._words import count
 from .errors import SettingError, did_you_mean
 from .tables import VALUES, Line, Table, mean
 
@@ -26,7 +27,7 @@ def _title(table: Table) -> str:
     known = [table.about.get(name, "") for name in ("scenario", "label", "dataset", "encoder")]
     origin = "SIMULATED features" if table.about.get("simulated") == "simulated" else ""
     unit = f", {table.shown.unit}" if table.shown.unit else ""
-    size = f"{' or '.join(map(str, table.tasks))} task(s), {len(table.seeds)} seed(s)"
+    size = f"{' or '.join(count(tasks, 'task') for tasks in table.tasks)}, {count(len(table.seeds), 'seed')}"
     return " · ".join(filter(None, [*known, origin, table.value.replace("_", " ") + unit, size]))
 
 

@@ -62,9 +62,9 @@ def adapt(
             raise InputError("a FeatureSet brings its own text features; pass it alone, or pass two arrays.")
         views, text_features = image_features.views, image_features.head
         image_features = image_features.image_features
+    x = as_tensor(image_features, "image_features", ndim=2)
     if text_features is None:
         raise InputError("text_features is missing: pass k×d prototypes, one per class, or a FeatureSet.")
-    x = as_tensor(image_features, "image_features", ndim=2)
     head = _head(text_features, logit_scale, normalize).like(working(x[:1]))
     return _labelled(chosen, head, chosen.init(head), image_features, views, normalize, images, encoder)[1]
 
