@@ -262,6 +262,14 @@ def test_logarithms_are_exact_to_float32() -> None:
     np.testing.assert_allclose(mine, np.log(v.astype(np.float64)), rtol=3e-7, atol=3e-8)
 
 
+@pytest.mark.parametrize("d", [1, 63, 512, 5000])
+@pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
+def test_logarithms_added_up(d: int, scale: float) -> None:
+    ratio = (scale * np.random.default_rng(d).uniform(0.01, 1.99, d)).astype(np.float32)
+    expected = np.log(ratio.astype(np.float64)).sum()
+    assert _kernels.sum_of_logs(ratio, ratio.view(np.int32)) == pytest.approx(expected, rel=1e-6, abs=1e-5 * d**0.5)
+
+
 def test_sums_of_many_rows_keep_their_digits() -> None:
     z = np.random.default_rng(0).random((20_000, 3)).astype(np.float32)
     share = np.linspace(0.5, 1, len(z), dtype=np.float32)

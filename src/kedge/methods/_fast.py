@@ -359,7 +359,7 @@ class Solver:
         """Fit `self.classes` to moments (c×2d) and mass (c), n_k in `counts` (k); log p / T is less own (c) · z."""
         found = len(self.classes)
         told = (moments, mass, counts, self.centre, *self.model)
-        _kernels.fit(self.classes, self.in_order, *told, self.eta.array, self.constant, self.moved[:0], self.spread)
+        _kernels.fit(self.classes, self.in_order, *told, self.eta.array, self.constant, self.moved, self.spread)
         self.fresh = self.no_own if own is None else own
         if self.whole:
             torch.mm(self.eta.top(found), self.whole.phi_t, out=self.scores.top(found))

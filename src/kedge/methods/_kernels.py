@@ -557,22 +557,22 @@ def fit(
         k, p = classes[a], places[a]
         inverse = F(1) / max(mass[p], F(1e-37))
         beta = counts[k] / (counts[k] + images)  # Eq. hard_beta_k
-        length = F(0)
         for c in range(d):
             first[c] = moments[p, c] * inverse
-        for c in range(d):
             mu[c] = first[c] + centre[c]  # v_k = Σ_i z_ik x_i / Σ_i z_ik
+        of_v, of_t = beta, F(1) - beta  # μ_k = β v + (1 − β) t
+        if unit_means:  # … of unit norm, of v of unit norm
+            vv, vt, tt = F(0), F(0), F(0)
+            for c in range(d):
+                vv += mu[c] * mu[c]
+                vt += mu[c] * t[k, c]
+                tt += t[k, c] * t[k, c]
+            of_v /= max(np.sqrt(vv), F(1e-37))
+            square = of_v * (of_v * vv + F(2) * of_t * vt) + of_t * of_t * tt
+            scale = F(1) / np.sqrt(max(square, F(1e-37)))
+            of_v, of_t = of_v * scale, of_t * scale
         for c in range(d):
-            length += mu[c] * mu[c]
-        scale = beta / max(np.sqrt(length), F(1e-37)) if unit_means else beta
-        for c in range(d):
-            mu[c] = mu[c] * scale + (F(1) - beta) * t[k, c]  # β v + (1 − β) t
-        length = F(0)
-        for c in range(d):
-            length += mu[c] * mu[c]
-        scale = F(1) / max(np.sqrt(length), F(1e-37)) if unit_means else F(1)
-        for c in range(d):
-            mean = mu[c] * scale
+            mean = of_v * mu[c] + of_t * t[k, c]
             away = t[k, c] - mean
             mu[c] = mean - centre[c]
             var[c] = (F(1) - beta) * (var0[c] + away * away)
@@ -581,40 +581,38 @@ def fit(
             scatter = beta * mu[c] * (mu[c] - F(2) * first[c]) + share * moments[p, second + c]
             var[c] = max(var[c] + scatter, floor)
         for c in range(d):
-            ratio[c] = var[c] * precision0[c]
-        for c in range(d):
             precision = F(1) / var[c]
+            ratio[c] = var[c] * precision0[c]
             first[c] = cooling * mu[c] * precision
             var[c] = half * (precision0[c] - precision)
-        quadratic = F(0)
-        for c in range(d):
-            quadratic += mu[c] * first[c]
-        before, constant[p] = constant[p], F(0.5) * quadratic + half * F(sum_of_logs(ratio, bits))
-        if len(moved):
-            linear, square = F(0), F(0)
-            for c in range(second):
-                linear += (first[c] - eta[p, c]) ** 2
-                square += (var[c] - eta[p, second + c]) ** 2
-            moved[p] = np.sqrt(linear) * spread[0] + np.sqrt(square) * spread[1] + abs(constant[p] - before)
-        for c in range(d):
-            eta[p, c] = first[c]
+        quadratic, linear, square = F(0), F(0), F(0)
         for c in range(second):
+            quadratic += mu[c] * first[c]
+            linear += (first[c] - eta[p, c]) ** 2
+            square += (var[c] - eta[p, second + c]) ** 2
+        before, constant[p] = constant[p], F(0.5) * quadratic + half * F(sum_of_logs(ratio, bits))
+        moved[p] = np.sqrt(linear) * spread[0] + np.sqrt(square) * spread[1] + abs(constant[p] - before)
+        for c in range(second):
+            eta[p, c] = first[c]
             eta[p, second + c] = var[c]
 
 
 @compiled
 def sum_of_logs(ratio: Rows, bits: Rows) -> float:
     """Σ_d log ratio_d, given as floats and as their bits: exponents added, significands multiplied, one logarithm."""
-    d, exponents, logs = len(ratio), np.int32(0), 0.0
+    d, exponents, product, logs = len(ratio), np.int32(0), 1.0, 0.0
     for c in range(d):
         exponents += (bits[c] >> np.int32(23)) - np.int32(127)
+    for c in range(d):
         bits[c] = (bits[c] & np.int32(0x7FFFFF)) | np.int32(0x3F800000)
-    for left in range(0, d, 512):  # each is below 2, and 2^512 is within float64
-        product = 1.0
-        for c in range(left, min(left + 512, d)):
-            product *= np.float64(ratio[c])
-        logs += np.log(product)
-    return logs + exponents * 0.6931471805599453
+    for left in range(0, d, 64):  # each is below 2, and 2^64 is within float32, 2^1000 within float64
+        part = F(1)
+        for c in range(np.uint64(left), np.uint64(min(left + 64, d))):
+            part *= ratio[c]
+        product *= np.float64(part)
+        if product > 1e280:
+            logs, product = logs + np.log(product), 1.0
+    return float(logs + np.log(product) + exponents * 0.6931471805599453)
 
 
 @compiled
