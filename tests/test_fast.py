@@ -179,6 +179,30 @@ def test_a_class_without_images_falls_back_to_its_anchor() -> None:
     np.testing.assert_allclose(row[_kernels.STIRRED], (np.exp(-1) - np.exp(-6)) / row[_kernels.TOTAL], rtol=1e-4)
 
 
+def test_classes_at_rest_end_a_solve_early_on_two_threads(monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
+    monkeypatch.setattr(_fast, "THREADED_ENTRIES", 1)
+    monkeypatch.setattr(_fast, "NEAR_ENTRIES", 1)
+    fits = []
+    fit = _fast.Solver.fit
+    monkeypatch.setattr(
+        _fast.Solver, "fit", lambda solver, *told: fits.append(len(solver.classes)) or fit(solver, *told)
+    )
+    kedge.adapt(simulate(64, 100, k_eff=10, seed=0), iterations=40)
+    assert fits[0] > 10 * fits[-1]
+    assert len(fits) < 40
+
+
+@pytest.mark.parametrize(
+    ("seed", "n", "k", "d", "alpha", "iterations"), [(355, 8, 3, 16, 1.0, 25), (1860, 20, 6, 8, 1e-3, 15)]
+)
+def test_classes_of_hardly_more_than_an_image(seed: int, n: int, k: int, d: int, alpha: float, iterations: int) -> None:
+    """Their variance is little, and mostly what is left out of their moments if that is 1e-5 of an image."""
+    g = torch.Generator().manual_seed(seed)
+    x, t = (normalize(torch.randn(rows, d, generator=g)) for rows in (n, k))
+    settings = {"temperature": 1.0, "alpha": alpha, "iterations": iterations}
+    assert largest_difference(x, t, logit_scale=20.0, **settings) < 1.5e-5
+
+
 def test_what_is_at_rest_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The speed of small batches rests on it: in the end hardly a class is fitted again."""
     fitted, without_products = [], []
@@ -360,11 +384,18 @@ def test_a_single_image_whose_classes_do_not_move(z_steps: int) -> None:
     assert largest_difference(f.image_features, f.head.features, logit_scale=5.0, **settings) < 1e-6
 
 
+@pytest.mark.parametrize("threaded", [False, True], ids=["one thread", "two threads"])
 @pytest.mark.parametrize(
     ("alpha", "temperature", "z_steps", "seed"), [(1.0, 50.0, 1, 3), (1.0, 50.0, 5, 3), (10.0, 1.0, 5, 0)]
 )
 def test_more_classes_come_alive_than_there_is_room_for(
-    alpha: float, temperature: float, z_steps: int, seed: int, monkeypatch: pytest.MonkeyPatch
+    alpha: float,
+    temperature: float,
+    z_steps: int,
+    seed: int,
+    threaded: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    two_threads: None,
 ) -> None:
     g = torch.Generator().manual_seed(seed)
     x, t = normalize(torch.randn(30, 5, generator=g)), normalize(torch.randn(100, 5, generator=g))
@@ -372,9 +403,17 @@ def test_more_classes_come_alive_than_there_is_room_for(
     first = kedge.adapt(x, t, iterations=0, compiled=False, **settings).probs.argmax(dim=1).unique()
     monkeypatch.setattr(_fast, "APART", 1)
     monkeypatch.setattr(_fast, "FEW", len(t) // len(first))  # room for these
+    monkeypatch.setattr(_fast, "THREADED_ENTRIES", 1 if threaded else 10**9)
+    monkeypatch.setattr(_fast, "NEAR_ENTRIES", 1 if threaded else 10**9)  # as where threads are worth it
     united = []
     give_back = _kernels.give_back
-    monkeypatch.setattr(_kernels, "give_back", lambda *tables: united.append(1) or give_back(*tables))
+
+    def counted(*tables: np.ndarray) -> None:
+        assert tables[0].shape == tables[4].shape  # none may be left out: kernels do not check
+        united.append(1)
+        give_back(*tables)
+
+    monkeypatch.setattr(_kernels, "give_back", counted)
     assert largest_difference(x, t, **settings) < 2e-5
     assert united
 

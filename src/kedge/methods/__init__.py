@@ -87,7 +87,8 @@ class Batch:
         if self._part_of:
             whole, rows = self._part_of
             distances = whole._squared_distances
-            if fast := compiled_solver("._tables", distances):  # in a small batch a few torch calls take long
+            fast = None if distances.requires_grad else compiled_solver("._tables", distances)
+            if fast:  # in a small batch a few torch calls take long
                 return torch.from_numpy(fast.mean_of(distances.numpy(), rows.numpy(), VARIANCE_FLOOR / self.head.d))
             return floored(distances.index_select(0, rows).mean(dim=0))
         return shared_variance(self.features, self.head.features, self.log_zero_shot)

@@ -18,8 +18,8 @@ Both are most of the work in later iterations, and leaving it out changes z by s
 What hardly changed is not multiplied again. After some iterations few entries of z still move, and a fit takes no
 product of matrices: moments change by Σ_i Δz_ik φ_i (renew), and scores η φ_i are computed where they can move z at all
 (rescore). How far they can have moved, the Cauchy–Schwarz inequality says, of the change of η. An image and a class so
-cost four times what they do in a product, so it is done where a quarter of them or fewer count. Without products there
-is nothing for torch to do: a single call (around) goes from fit to fit to the end.
+cost four times what they do in a product, so it is done where a quarter of them or fewer count, and where n×k is small
+enough for the cache. Without products there is nothing for torch to do: a single call (around) goes from fit to fit.
 
 Live and idle classes. Of a thousand classes a small batch has some thirty, and only their w ever changes. The others
 are idle: of an image's idle classes, u changes only as its neighbours' idle classes do. These hold little and move
@@ -68,6 +68,7 @@ HELD_ROWS = 4096  # of φ that are made once and kept; a larger batch has φ mad
 BLOCK_ROWS = 1024  # rows at a time: near enough to the cache
 SMALL_ENTRIES = 1 << 21  # of n×(k + 2d): up to this a solver is kept for the next batch of its size
 THREADED_ENTRIES = 1 << 19  # of n×k: with fewer, a second thread costs more than it brings
+NEAR_ENTRIES = 1 << 19  # of n×k: of more, a column is not in the cache, and fits without products take longer than with
 FEW, APART = 4, 256  # if images have at most every fourth of so many classes, the others are set apart
 
 
@@ -155,7 +156,9 @@ class Solver:
         self.anchors, self.before = Table(n, k), np.empty((n, k + room), F)
         self.anchored = self.anchors.array
         # z when a class was last fitted; how far its scores had drifted when that of an image was last computed
-        self.fitted, self.seen = (np.zeros((n, k + room) if alone else (0, 0), F) for _ in range(2))
+        near = n * (k + room) < NEAR_ENTRIES
+        self.fitted = np.zeros((n, k + room) if held or near else (0, 0), F)
+        self.seen = np.zeros((n, k + room) if near and alone else (0, 0), F)
         self.names, self.slots = np.empty(k + room, np.uint64), np.empty(k, np.int64)  # class of a column, and reverse
         self.live, self.idle = (0, k), 0  # live classes are in columns from the one to the other, idle ones before idle
         self.labels, self.idle_labels = np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -235,7 +238,7 @@ class Solver:
 
         Where little changes it goes on from there: returns also how many fits it made, up to the limit.
         """
-        if self.alone and self.fresh is not None and not soft:
+        if len(self.seen) and self.fresh is not None and not soft:
             return self._rounds(steps, limit)
         self.pull(steps)
         if anchors is not None:

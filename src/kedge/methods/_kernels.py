@@ -35,6 +35,7 @@ CLASS_AT_REST = F(1e-5)  # a column of z that moved by less since its class was 
 SMALLEST = F(-69.0)  # e to this is 1e-30: far below float32's 1e-7 of a sum, far above its denormals, which are slow
 LARGEST, LEAST = F(6.0), F(1e-2)  # of log w_ik, and of Σ_k w_ik: beyond, the row gets another r_i. The sum is kept up
 # by differences, and between these two it keeps its digits
+LITTLE = F(1e-6)  # of a column of z, in all: changes that are left out of moments
 FEW_ENTRIES = F(0.25)  # of z, of the classes to be fitted: if fewer changed, they are added one by one
 GENTLE = F(2.0)  # pulls up to this, in either direction, need no exponential of more than a polynomial
 HEAVY = F(8.0)  # rows of G that sum to more (hubs, a large λ) are done in logarithms
@@ -485,7 +486,7 @@ def choose(
     Returns first whether so few entries of their columns changed that `renew` is faster than a product of matrices.
     """
     n, left, right, remembers = len(u), np.uint64(live), np.uint64(stop), len(fitted) > 0
-    least, found, lost, entries, unplaced = F(CLASS_AT_REST / n), 0, 0, F(0), 0
+    least, found, lost, entries, unplaced = LITTLE / F(n), 0, 0, F(0), 0
     distance, moved, held = np.full(stop, F(0) if remembers else F(1)), np.zeros(stop, F), np.zeros(stop, F)
     for i in range(len(fitted)):
         for c in range(left, right):
@@ -621,11 +622,11 @@ def renew(
 ) -> None:
     """The M-step, by the entries of z that changed: zᵀφ changes by Σ_i Δz_ik φ_i, or is summed anew if that is less.
 
-    What is left out of a class is below CLASS_AT_REST / n an entry, so that all of it is less than what is at rest.
+    What is left out of a class is below LITTLE / n an entry: of a class fitted to one image, it would be the variance.
     """
     x, centre, spread, t, var0, alpha, unit_means, cooling, smallest = model
     moments, mass, eta, constant, moved, place, drift, _ = kept
-    n, least, used = np.uint64(len(u)), F(CLASS_AT_REST / len(u)), place.max() + 1
+    n, least, used = np.uint64(len(u)), LITTLE / F(len(u)), place.max() + 1
     images, changes, step = np.empty(n, np.int32), np.empty(n, F), np.empty(2 * len(centre), F)
     places = np.empty(len(chosen), np.int64)
     if spread[0] == F(0):
@@ -652,9 +653,11 @@ def renew(
         for e in range(size):
             total += changes[e]
         mass[p] += total
-        add_rows(images[:size], changes, x, centre, step)
-        for c in range(len(step)):
-            moments[p, c] += step[c]
+        for first in range(0, size, 64):  # one long sum would lose digits
+            last = min(first + 64, size)
+            add_rows(images[first:last], changes[first:last], x, centre, step)
+            for c in range(len(step)):
+                moments[p, c] += step[c]
     told = (counts, centre, t, var0, alpha, unit_means, cooling, smallest)
     fit(classes, places, moments, mass, *told, eta, constant, moved, spread)
 
@@ -705,7 +708,8 @@ def rescore(
     """unary and w after `renew`, where it matters: of entries whose z moves by more than AT_REST / 10.
 
     The scores of a class have drifted by at most `drift` since all were computed, and by at most drift − seen_ik since
-    that of image i was. z_ik moves by less than twice that part of itself (much more in a row that is pulled strongly).
+    that of image i was. z_ik moves by less than twice that part of itself (more in a row that is pulled strongly, and
+    where the same fit takes a row's best class far away: that is seen only at the next).
     """
     x, centre, n = model[0], model[1], np.uint64(len(u))
     _, _, eta, constant, moved, place, drift, seen = kept
