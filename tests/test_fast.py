@@ -42,6 +42,7 @@ def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """Classes that no image has are kept among the others, or apart."""
     monkeypatch.setattr(_fast, "APART", 1 if request.param else 10**9)
     monkeypatch.setattr(_fast, "FEW", 1)
+    monkeypatch.setattr(_fast, "NEAR", 10**9)  # fits without products, of however few dimensions
 
 
 @pytest.mark.usefixtures("either_way")
@@ -181,7 +182,7 @@ def test_a_class_without_images_falls_back_to_its_anchor() -> None:
 
 def test_classes_at_rest_end_a_solve_early_on_two_threads(monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
     monkeypatch.setattr(_fast, "THREADED_ENTRIES", 1)
-    monkeypatch.setattr(_fast, "NEAR_ENTRIES", 1)
+    monkeypatch.setattr(_fast, "NEAR", 0)
     fits = []
     fit = _fast.Solver.fit
     monkeypatch.setattr(
@@ -404,7 +405,7 @@ def test_more_classes_come_alive_than_there_is_room_for(
     monkeypatch.setattr(_fast, "APART", 1)
     monkeypatch.setattr(_fast, "FEW", len(t) // len(first))  # room for these
     monkeypatch.setattr(_fast, "THREADED_ENTRIES", 1 if threaded else 10**9)
-    monkeypatch.setattr(_fast, "NEAR_ENTRIES", 1 if threaded else 10**9)  # as where threads are worth it
+    monkeypatch.setattr(_fast, "NEAR", 0 if threaded else 10**9)  # as where threads are worth it
     united = []
     give_back = _kernels.give_back
 

@@ -18,8 +18,9 @@ Both are most of the work in later iterations, and leaving it out changes z by s
 What hardly changed is not multiplied again. After some iterations few entries of z still move, and a fit takes no
 product of matrices: moments change by Σ_i Δz_ik φ_i (renew), and scores η φ_i are computed where they can move z at all
 (rescore). How far they can have moved, the Cauchy–Schwarz inequality says, of the change of η. An image and a class so
-cost four times what they do in a product, so it is done where a quarter of them or fewer count, and where n×k is small
-enough for the cache. Without products there is nothing for torch to do: a single call (around) goes from fit to fit.
+cost four times what they do in a product, so it is done where a quarter of them or fewer count, and where n×k is not so
+large that columns are far from the cache. There is nothing for torch to do then: a single call (around) goes from fit
+to fit.
 
 Live and idle classes. Of a thousand classes a small batch has some thirty, and only their w ever changes. The others
 are idle: of an image's idle classes, u changes only as its neighbours' idle classes do. These hold little and move
@@ -68,7 +69,7 @@ HELD_ROWS = 4096  # of φ that are made once and kept; a larger batch has φ mad
 BLOCK_ROWS = 1024  # rows at a time: near enough to the cache
 SMALL_ENTRIES = 1 << 21  # of n×(k + 2d): up to this a solver is kept for the next batch of its size
 THREADED_ENTRIES = 1 << 19  # of n×k: with fewer, a second thread costs more than it brings
-NEAR_ENTRIES = 1 << 19  # of n×k: of more, a column is not in the cache, and fits without products take longer than with
+NEAR = 16  # n×k up to so many times d²: fits without products pay. Beyond, columns are far away or products cheap
 FEW, APART = 4, 256  # if images have at most every fourth of so many classes, the others are set apart
 
 
@@ -156,7 +157,7 @@ class Solver:
         self.anchors, self.before = Table(n, k), np.empty((n, k + room), F)
         self.anchored = self.anchors.array
         # z when a class was last fitted; how far its scores had drifted when that of an image was last computed
-        near = n * (k + room) < NEAR_ENTRIES
+        near = n * (k + room) <= NEAR * d * d
         self.fitted = np.zeros((n, k + room) if held or near else (0, 0), F)
         self.seen = np.zeros((n, k + room) if near and alone else (0, 0), F)
         self.names, self.slots = np.empty(k + room, np.uint64), np.empty(k, np.int64)  # class of a column, and reverse
