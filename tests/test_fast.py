@@ -90,6 +90,8 @@ def test_duplicates_and_rounded_prototypes() -> None:
     assert largest_difference(x, f.head.features, neighbours=2) < 2e-5
     near_unit = f.head.features * (1 + 9e-4)
     assert largest_difference(f.image_features, near_unit, alpha=10.0, temperature=1.0) < 2e-5
+    few = f.image_features[:8]  # of which most classes can be idle
+    assert largest_difference(few, near_unit, alpha=10.0, temperature=1.0) < 2e-5
 
 
 @pytest.mark.usefixtures("either_way")

@@ -58,7 +58,7 @@ class Neighbours(NamedTuple):
 
 def nearest_neighbours(x: Tensor, m: int, *, search: Search = "auto", compiled: bool = True) -> Neighbours:
     """The min(m, n−1) nearest other rows of x (n×d, unit rows). No image is its own neighbour; a duplicate is one."""
-    x = x.detach() if x.requires_grad else x
+    x = x.detach() if x.requires_grad else x  # in a small batch even this call is felt
     n = len(x)
     m = min(m, n - 1)
     if m == 0:
