@@ -27,7 +27,8 @@ def _title(table: Table) -> str:
     known = [table.about.get(name, "") for name in ("scenario", "label", "dataset", "encoder")]
     origin = "SIMULATED features" if table.about.get("simulated") == "simulated" else ""
     unit = f", {table.shown.unit}" if table.shown.unit else ""
-    size = f"{' or '.join(count(tasks, 'task') for tasks in table.tasks)}, {count(len(table.seeds), 'seed')}"
+    *others, last = table.tasks
+    size = f"{' or '.join([*map(str, others), count(last, 'task')])}, {count(len(table.seeds), 'seed')}"
     return " · ".join(filter(None, [*known, origin, table.value.replace("_", " ") + unit, size]))
 
 
