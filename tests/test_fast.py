@@ -228,14 +228,47 @@ def test_what_is_at_rest_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("images", [0, 1, 3, 4, 9])
 def test_sums_and_scores_of_some_images(images: int) -> None:
     rng = np.random.default_rng(images)
-    x, changes = rng.standard_normal((12, 7)).astype(np.float32), rng.standard_normal(images).astype(np.float32)
-    centre, some = x.mean(axis=0), rng.choice(12, images, replace=False).astype(np.int32)
+    x, change = rng.standard_normal((12, 7)).astype(np.float32), np.zeros(12, np.float32)
+    centre, some = x.mean(axis=0), np.sort(rng.choice(12, images, replace=False))
+    change[some] = rng.choice([-1, 1], images) * rng.uniform(0.5, 1, images)
+    change[change == 0] = 0.1
     phi = np.hstack([x - centre, (x - centre) ** 2])
-    total, eta, scores = np.full(14, np.nan, np.float32), rng.standard_normal((3, 14)).astype(np.float32), np.zeros(12)
-    _kernels.add_rows(some, changes, x, centre, total)
-    np.testing.assert_allclose(total, changes @ phi[some], atol=1e-5)
-    _kernels.scores_of(some, x, centre, eta, 2, scores)
+    total, eta, scores = np.full(14, np.nan, np.float32), rng.standard_normal((3, 14)).astype(np.float32), np.zeros(15)
+    found, changes = np.full(15, 99, np.int32), np.full(15, np.nan, np.float32)
+    size = _kernels.above(np.float32(0.2), change[None], 0, 12, 0, found, changes)
+    np.testing.assert_array_equal(found[:size], some)
+    _kernels.add_rows(size, found, changes, x, centre, total)
+    np.testing.assert_allclose(total, change[some] @ phi[some], atol=1e-5)
+    _kernels.scores_of(size, found, x, centre, eta, 2, scores)
     np.testing.assert_allclose(scores[:images], phi[some] @ eta[2], atol=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 50.0])
+@pytest.mark.parametrize("size", [0, 1e-7, 1e-5])
+def test_what_is_left_out_of_moments_is_little(size: float, temperature: float) -> None:
+    """Changes of about this size: a class does without some, and never without more in all than it can."""
+    rng, n, k, d = np.random.default_rng(0), 300, 3, 8
+    x, t = (rng.standard_normal((rows, d)).astype(np.float32) for rows in (n, k))
+    counts, before = np.array([1, 30, 269], np.float32), rng.dirichlet(np.full(k, 0.1), n).astype(np.float32)
+    before[7] = 0.1, 0.2, 0.7
+    z = (before + size * rng.lognormal(size=(n, k))).astype(np.float32)
+    z[7] = 0.3, 0.3, 0.4
+    centre, cooling = x.mean(axis=0), np.float32(1 / temperature)
+    phi = np.hstack([x - centre, (x - centre) ** 2])
+    model = (x, centre, np.zeros(2, np.float32), t, x.var(axis=0), 1.0, True, cooling, 1e-6)
+    moments, mass, ones = before.T @ phi, before.sum(axis=0), np.ones(k, np.float32)
+    kept = (moments, mass, np.zeros((k, 2 * d), np.float32), ones, ones.copy(), np.arange(k), ones.copy(), z.copy())
+    all_classes, fitted = np.arange(k, dtype=np.uint64), before.copy()
+    _kernels.renew(all_classes, all_classes, np.zeros(k, bool), counts, z, np.ones(n, np.float32), fitted, model, kept)
+    np.testing.assert_allclose(moments, fitted.T @ phi, atol=2e-4)
+    np.testing.assert_allclose(mass, fitted.sum(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(fitted[7], z[7], rtol=1e-6)
+    left_out = np.abs(z - fitted).sum(axis=0, dtype=np.float64)
+    rounding = 1e-8 * n
+    assert (left_out <= 2e-8 * temperature * (counts - 7 / 8) + rounding).all()
+    if (size, temperature) == (1e-7, 50):  # some of the second, all of the third
+        assert 1e-5 < left_out[1] < 0.9 * np.abs(z - before)[np.arange(n) != 7, 1].sum()
+        assert left_out[2] > 0.9 * np.abs(z - before)[np.arange(n) != 7, 2].sum()
 
 
 def test_what_changed_little_since_the_last_fit(monkeypatch: pytest.MonkeyPatch) -> None:

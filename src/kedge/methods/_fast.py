@@ -340,7 +340,7 @@ class Solver:
         share, fitted = self.rows[SHARE + self.now], self.fitted[:0] if resting else self.fitted
         if self.changed is None:
             told: tuple[Any, ...] = (self.names, *self.live, counts, self.fitted_counts, fitted, *self.lists)
-            _, found, lost = _kernels.choose(self.u, share, *(*told, self.place, 0))
+            _, found, lost = _kernels.choose(self.u, share, *(*told, self.place, 0, self.cooling))
         else:
             found, lost = self.changed
         for part in self._parts():

@@ -35,8 +35,10 @@ CLASS_AT_REST = F(1e-5)  # a column of z that moved by less since its class was 
 SMALLEST = F(-69.0)  # e to this is 1e-30: far below float32's 1e-7 of a sum, far above its denormals, which are slow
 LARGEST, LEAST = F(6.0), F(1e-2)  # of log w_ik, and of Σ_k w_ik: beyond, the row gets another r_i. The sum is kept up
 # by differences, and between these two it keeps its digits
-LITTLE = F(1e-6)  # of a column of z, in all: changes that are left out of moments
+LITTLE = F(2e-8)  # times T, of an image of a class, in all: changes of z that may be left out of its moments. None of
+COARSE = F(8.0)  # them is more than so many times what all n could be
 FEW_ENTRIES = F(0.25)  # of z, of the classes to be fitted: if fewer changed, they are added one by one
+NEARBY = 128  # images that are taken together, to be still in the cache for the next class; sums of more lose digits
 GENTLE = F(2.0)  # pulls up to this, in either direction, need no exponential of more than a polynomial
 HEAVY = F(8.0)  # rows of G that sum to more (hubs, a large λ) are done in logarithms
 LOWEST, ENDLESS = F(-3e38), 1e30  # in place of infinities, which fastmath rules out
@@ -479,22 +481,25 @@ def sums(u: Rows, share: Rows, start: int, stop: int) -> Rows:
 @compiled
 def choose(
     u: Rows, share: Rows, names: Rows, live: int, stop: int, counts: Rows, fitted_counts: Rows, fitted: Rows,
-    chosen: Rows, classes: Rows, vacated: Rows, anew: Rows, place: Rows, free: int,
+    chosen: Rows, classes: Rows, vacated: Rows, anew: Rows, place: Rows, free: int, cooling: np.float32,
 ) -> tuple[bool, int, int]:  # fmt: skip
     """Classes that have images and are not at rest, and classes that have none any more: how many of each.
 
     Returns first whether so few entries of their columns changed that `renew` is faster than a product of matrices.
     """
     n, left, right, remembers = len(u), np.uint64(live), np.uint64(stop), len(fitted) > 0
-    least, found, lost, entries, unplaced = LITTLE / F(n), 0, 0, F(0), 0
+    found, lost, entries, unplaced = 0, 0, F(0), 0
     distance, moved, held = np.full(stop, F(0) if remembers else F(1)), np.zeros(stop, F), np.zeros(stop, F)
+    least = np.empty(stop, F)
+    for c in range(left, right):
+        least[c] = COARSE * dispensable(counts[names[c]], cooling) / F(n)
     for i in range(len(fitted)):
         for c in range(left, right):
             z = share[i] * u[i, c]
             change = abs(z - fitted[i, c])
             distance[c] += change
-            moved[c] += F(1) if change > least else F(0)
-            held[c] += F(1) if z > least else F(0)
+            moved[c] += F(1) if change > least[c] else F(0)
+            held[c] += F(1) if z > least[c] else F(0)
     for slot in range(live, stop):
         k = names[slot]
         if counts[k] == F(0):
@@ -509,6 +514,12 @@ def choose(
             found += 1
     few = entries < FEW_ENTRIES * F(n) * F(found) and unplaced <= free
     return bool(remembers and few), found, lost
+
+
+@compiled
+def dispensable(count: np.float32, cooling: np.float32) -> np.float32:
+    """The part of Σ_i z_ik that does not matter to log p / T of a class of so many images; of one, its variance."""
+    return LITTLE * (max(count, F(1)) - F(1) + F(1) / COARSE) / cooling
 
 
 @compiled
@@ -622,70 +633,84 @@ def renew(
 ) -> None:
     """The M-step, by the entries of z that changed: zᵀφ changes by Σ_i Δz_ik φ_i, or is summed anew if that is less.
 
-    What is left out of a class is below LITTLE / n an entry: of a class fitted to one image, it would be the variance.
+    Small changes are left out as long as their sum is what a class can do without.
     """
     x, centre, spread, t, var0, alpha, unit_means, cooling, smallest = model
     moments, mass, eta, constant, moved, place, drift, _ = kept
-    n, least, used = np.uint64(len(u)), LITTLE / F(len(u)), place.max() + 1
-    images, changes, step = np.empty(n, np.int32), np.empty(n, F), np.empty(2 * len(centre), F)
-    places = np.empty(len(chosen), np.int64)
+    n, d, found, used = len(u), len(centre), len(chosen), place.max() + 1
+    images, changes, step = np.empty(NEARBY + 3, np.int32), np.empty(NEARBY + 3, F), np.empty(2 * d, F)
+    table, left, places = np.empty((found, NEARBY), F), np.empty(found, F), np.empty(found, np.int64)
     if spread[0] == F(0):
         spread_of(x, centre, spread)
-    for a in range(len(chosen)):
-        slot, size = chosen[a], np.uint64(0)
+    for a in range(found):
+        slot = chosen[a]
         if place[slot] < 0:
             place[slot], drift[slot] = used, ENDLESS
             used += 1
         p = places[a] = place[slot]
+        left[a] = dispensable(counts[classes[a]], cooling)
         if anew[a]:
             mass[p] = F(0)
-            for c in range(len(step)):
+            for c in range(2 * d):
                 moments[p, c] = F(0)
             for i in range(n):
                 fitted[i, slot] = F(0)
-        for i in range(n):
-            z = share[i] * u[i, slot]
-            change = z - fitted[i, slot]
-            if abs(change) > least:
-                images[size], changes[size], fitted[i, slot] = i, change, z
-                size += np.uint64(1)
-        total = F(0)
-        for e in range(size):
-            total += changes[e]
-        mass[p] += total
-        for first in range(0, size, 64):  # one long sum would lose digits
-            last = min(first + 64, size)
-            add_rows(images[first:last], changes[first:last], x, centre, step)
-            for c in range(len(step)):
+    for first in range(0, n, NEARBY):
+        count = min(NEARBY, n - first)
+        for i in range(count):  # as tables lie in memory
+            for a in range(found):
+                z = share[first + i] * u[first + i, chosen[a]]
+                table[a, i] = z - fitted[first + i, chosen[a]]
+        for a in range(found):
+            slot, p = chosen[a], places[a]
+            least, small, total = COARSE * dispensable(counts[classes[a]], cooling) / F(n), F(0), F(0)
+            for i in range(count):
+                small += abs(table[a, i]) if abs(table[a, i]) <= least else F(0)
+            if small > left[a]:
+                least, small = F(0), F(0)
+            left[a] -= small
+            size = above(least, table, a, count, first, images, changes)
+            if size == 0:
+                continue
+            for e in range(size):
+                total += changes[e]
+            for e in range(size):
+                fitted[images[e], slot] += changes[e]
+            mass[p] += total
+            add_rows(size, images, changes, x, centre, step)
+            for c in range(2 * d):
                 moments[p, c] += step[c]
     told = (counts, centre, t, var0, alpha, unit_means, cooling, smallest)
     fit(classes, places, moments, mass, *told, eta, constant, moved, spread)
 
 
 @compiled
-def add_rows(images: Rows, changes: Rows, x: Rows, centre: Rows, total: Rows) -> None:
-    """Σ_e changes_e φ_e of these images e, to `total` (2d); four at a time: fewer passes."""
-    d, e = np.uint64(len(centre)), 0
+def above(least: np.float32, table: Rows, a: int, count: int, first: int, images: Rows, values: Rows) -> Any:
+    """The entries of row a that are more than this, either way: how many, of which images, the first of them `first`.
+
+    Without a branch. Behind them are three images more, of value 0, so that they can be taken four at a time.
+    """
+    size: Any = np.uint64(0)
+    for i in range(count):
+        images[size], values[size] = first + i, table[a, i]
+        size += np.uint64(abs(table[a, i]) > least)
+    for e in range(size, size + np.uint64(3)):
+        images[e], values[e] = first, F(0)
+    return size
+
+
+@compiled
+def add_rows(size: int, images: Rows, changes: Rows, x: Rows, centre: Rows, total: Rows) -> None:
+    """Σ_e changes_e φ_e of so many images e, to `total` (2d). Four at a time, see `above`: fewer passes."""
+    d = np.uint64(len(centre))
     total[:] = F(0)
-    while e < len(images):
-        i, g = images[e], changes[e]
-        if e + 4 <= len(images):
-            i2, i3, i4 = images[e + 1], images[e + 2], images[e + 3]
-            g2, g3, g4 = changes[e + 1], changes[e + 2], changes[e + 3]
-            for c in range(d):
-                m = centre[c]
-                total[c] += g * (x[i, c] - m) + g2 * (x[i2, c] - m) + g3 * (x[i3, c] - m) + g4 * (x[i4, c] - m)
-            for c in range(d):
-                y, y2, y3, y4 = x[i, c] - centre[c], x[i2, c] - centre[c], x[i3, c] - centre[c], x[i4, c] - centre[c]
-                total[d + c] += g * y * y + g2 * y2 * y2 + g3 * y3 * y3 + g4 * y4 * y4
-            e += 4
-        else:
-            for c in range(d):
-                total[c] += g * (x[i, c] - centre[c])
-            for c in range(d):
-                y = x[i, c] - centre[c]
-                total[d + c] += g * y * y
-            e += 1
+    for e in range(0, size, 4):
+        i, i2, i3, i4 = images[e], images[e + 1], images[e + 2], images[e + 3]
+        g, g2, g3, g4 = changes[e], changes[e + 1], changes[e + 2], changes[e + 3]
+        for c in range(d):
+            y, y2, y3, y4 = x[i, c] - centre[c], x[i2, c] - centre[c], x[i3, c] - centre[c], x[i4, c] - centre[c]
+            total[c] += g * y + g2 * y2 + g3 * y3 + g4 * y4
+            total[d + c] += g * y * y + g2 * y2 * y2 + g3 * y3 * y3 + g4 * y4 * y4
 
 
 @compiled
@@ -711,38 +736,46 @@ def rescore(
     that of image i was. z_ik moves by less than twice that part of itself (more in a row that is pulled strongly, and
     where the same fit takes a row's best class far away: that is seen only at the next).
     """
-    x, centre, n = model[0], model[1], np.uint64(len(u))
+    x, centre, n = model[0], model[1], len(u)
     _, _, eta, constant, moved, place, drift, seen = kept
-    images, v, power = np.empty(n, np.int32), np.empty(n, F), np.empty(n, np.int32)
-    share, beyond = rows[SHARE + now], np.zeros(n, np.bool_)
+    images, v, power = np.empty(NEARBY + 3, np.int32), np.empty(NEARBY + 3, F), np.empty(NEARBY, np.int32)
+    share, beyond, of_all = rows[SHARE + now], np.zeros(n, np.bool_), np.empty(len(chosen), F)
+    table = np.empty((len(chosen), NEARBY), F)
     for a in range(len(chosen)):
-        slot, k, p, size = chosen[a], classes[a], place[chosen[a]], np.uint64(0)
+        slot = chosen[a]
         if drift[slot] <= F(1):  # else it had no scores to begin with
-            drift[slot] += moved[p]
-        if drift[slot] > F(1):
+            drift[slot] += moved[place[slot]]
+        of_all[a] = F(1) if drift[slot] > F(1) else F(0)
+        if of_all[a] > F(0):
             drift[slot] = F(0)
-            for i in range(n):
-                images[i], seen[i, slot] = i, F(0)
-            size = n
-        else:
-            for i in range(n):
-                stale = drift[slot] - seen[i, slot]
-                if reach[i] > GENTLE or share[i] * u[i, slot] * stale > F(0.05) * AT_REST:
-                    images[size], seen[i, slot] = i, drift[slot]
-                    size += np.uint64(1)
-        scores_of(images[:size], x, centre, eta, p, v)
-        for e in range(size):
-            i = images[e]
-            unary[i, slot] = log_y[i, k] + v[e] - constant[p]
-            v[e] = unary[i, slot] - rows[REFERENCE, i]
-            beyond[i] |= v[e] > LARGEST
-        exp(v, 0, size, power)
-        for e in range(size):
-            i = images[e]
-            step = v[e] - w[i, slot]
-            w[i, slot] = v[e]
-            rows[TOTAL, i] += step
-            rows[STIRRED, i] += abs(step) / max(rows[TOTAL, i], LEAST)
+    for first in range(0, n, NEARBY):
+        count = min(NEARBY, n - first)
+        for i in range(count):
+            strong = F(1) if reach[first + i] > GENTLE else F(0)
+            for a in range(len(chosen)):
+                slot = chosen[a]
+                stale = drift[slot] - seen[first + i, slot]
+                table[a, i] = share[first + i] * u[first + i, slot] * stale + strong + of_all[a]
+        for a in range(len(chosen)):
+            slot, k, p = chosen[a], classes[a], place[chosen[a]]
+            size = above(F(0.05) * AT_REST, table, a, count, first, images, v)
+            if size == 0:
+                continue
+            scores_of(size, images, x, centre, eta, p, v)
+            for e in range(size):
+                seen[images[e], slot] = drift[slot]
+            for e in range(size):
+                i = images[e]
+                unary[i, slot] = log_y[i, k] + v[e] - constant[p]
+                v[e] = unary[i, slot] - rows[REFERENCE, i]
+                beyond[i] |= v[e] > LARGEST
+            exp(v, 0, size, power)
+            for e in range(size):
+                i = images[e]
+                step = v[e] - w[i, slot]
+                w[i, slot] = v[e]
+                rows[TOTAL, i] += step
+                rows[STIRRED, i] += abs(step) / max(rows[TOTAL, i], LEAST)
     for i in range(n):
         if beyond[i] or rows[TOTAL, i] < LEAST:
             restart(i, unary, w, rows, np.empty(w.shape[1], F), np.empty(w.shape[1], np.int32), live, stop, idle)
@@ -751,29 +784,20 @@ def rescore(
 
 
 @compiled
-def scores_of(images: Rows, x: Rows, centre: Rows, eta: Rows, p: int, out: Rows) -> None:
-    """η_p · φ_e of these images e; four at a time: fewer passes."""
-    d, e = np.uint64(len(centre)), 0
-    while e < len(images):
-        i, s = images[e], F(0)
-        if e + 4 <= len(images):
-            i2, i3, i4 = images[e + 1], images[e + 2], images[e + 3]
-            s2 = s3 = s4 = F(0)
-            for c in range(d):
-                y, y2, y3, y4 = x[i, c] - centre[c], x[i2, c] - centre[c], x[i3, c] - centre[c], x[i4, c] - centre[c]
-                g, h = eta[p, c], eta[p, d + c]
-                s += (g + h * y) * y
-                s2 += (g + h * y2) * y2
-                s3 += (g + h * y3) * y3
-                s4 += (g + h * y4) * y4
-            out[e], out[e + 1], out[e + 2], out[e + 3] = s, s2, s3, s4
-            e += 4
-        else:
-            for c in range(d):
-                y = x[i, c] - centre[c]
-                s += (eta[p, c] + eta[p, d + c] * y) * y
-            out[e] = s
-            e += 1
+def scores_of(size: int, images: Rows, x: Rows, centre: Rows, eta: Rows, p: int, out: Rows) -> None:
+    """η_p · φ_e of so many images e; four at a time, as `add_rows`."""
+    d = np.uint64(len(centre))
+    for e in range(0, size, 4):
+        i, i2, i3, i4 = images[e], images[e + 1], images[e + 2], images[e + 3]
+        s = s2 = s3 = s4 = F(0)
+        for c in range(d):
+            y, y2, y3, y4 = x[i, c] - centre[c], x[i2, c] - centre[c], x[i3, c] - centre[c], x[i4, c] - centre[c]
+            g, h = eta[p, c], eta[p, d + c]
+            s += (g + h * y) * y
+            s2 += (g + h * y2) * y2
+            s3 += (g + h * y3) * y3
+            s4 += (g + h * y4) * y4
+        out[e], out[e + 1], out[e + 2], out[e + 3] = s, s2, s3, s4
 
 
 @compiled
@@ -801,7 +825,7 @@ def around(
         if missing:
             return fits, turns, fitted_counts, counts, missing, 0, 0
         share, free = rows[SHARE + now], len(kept[0]) - 1 - place.max()
-        told = (names, live, stop, counts, fitted_counts, fitted, *lists, place, free)
+        told = (names, live, stop, counts, fitted_counts, fitted, *lists, place, free, model[7])
         few, found, lost = choose(u, share, *told)
         if not few or found + lost == 0:
             return fits, turns, fitted_counts, counts, 0, found, lost
