@@ -68,6 +68,16 @@ def test_head_in_half_precision_gets_its_norm_back() -> None:
     assert head.class_names == ("class 0", "class 1", "class 2", "class 3")
 
 
+def test_a_head_is_not_made_again_for_every_batch() -> None:
+    """Else all it has computed of its prototypes is computed again: of 1,000 classes that is a third of a call."""
+    x, t = (a.float() for a in simulated(N, K, D))
+    head = TextHead(t)
+    assert head.like(torch.empty(0)) is head
+    wide = head.like(torch.empty(0, dtype=torch.float64))
+    assert wide.features.dtype == wide.like(wide.features).features.dtype == torch.float64
+    torch.testing.assert_close(head.log_zero_shot(x), wide.log_zero_shot(x.double()).float(), atol=2e-6, rtol=0)
+
+
 def test_normalize() -> None:
     given = arrays()
     scaled = {name: given[name].astype(np.float32) * 7 for name in ("image_features", "text_features", "views")}

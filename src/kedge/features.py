@@ -92,11 +92,10 @@ class TextHead:
         Multiplied in float64: at τ = 100 float32's rounding would be seen in the fifth digit of ŷ. Of many images in
         blocks of rows, so that no n×d and no n×k array of float64 is ever held.
         """
-        full = wide(x)
-        t = self.features.to(full).T
+        t = self._wide_columns
 
         def block(x: Tensor) -> Tensor:
-            return torch.log_softmax((self.logit_scale * x.to(full)) @ t, dim=1)
+            return torch.log_softmax((self.logit_scale * x.to(t.dtype)) @ t, dim=1)
 
         blocks = row_blocks((len(x), 8, self.d + self.k))  # an eighth of what memory allows: it stays in the cache
         if len(blocks) == 1:
@@ -106,9 +105,15 @@ class TextHead:
             log_y[rows] = block(x[rows])
         return log_y
 
+    @cached_property
+    def _wide_columns(self) -> Tensor:
+        """The prototypes as columns, d×k, in float64 where the device has it."""
+        return self.features.to(wide(self.features)).T
+
     def like(self, x: Tensor) -> TextHead:
-        """This head on the device and in the precision of `x`."""
-        return replace(self, features=working(self.features, like=x))
+        """This head on the device and in the precision of `x`: itself, with all it has computed, if it is there."""
+        features = working(self.features, like=x)
+        return self if features is self.features else replace(self, features=features)
 
 
 @dataclass(frozen=True, eq=False)
