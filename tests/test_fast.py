@@ -18,7 +18,8 @@ from kedge.simulate import simulate
 
 pytest.importorskip("numba", reason="the compiled solver is the extra `fast`")
 
-from kedge.methods import _fast, _fast_neighbours, _kernels, _tables
+from kedge.methods import _fast, _fast_kedge, _fast_neighbours, _kernels, _tables
+from kedge.methods import kedge as kedge_method
 
 
 def largest_difference(x: torch.Tensor, t: torch.Tensor, logit_scale: float = 100.0, **settings: object) -> float:
@@ -386,6 +387,23 @@ def test_kedge_along_a_stream(settings: dict[str, object]) -> None:
         assert {name: ours.info[name] for name in ("trust", "why")} == {
             name: theirs.info[name] for name in ("trust", "why")
         }
+
+
+@pytest.mark.parametrize(("n", "k", "sharpness"), [(1, 4, 9.0), (64, 100, 3.0), (300, 6, 3.0), (64, 100, 0.1)])
+def test_what_kedge_remembers(n: int, k: int, sharpness: float) -> None:
+    """Of the same z, three batches: classes that are established, some beyond what a memory holds; and nothing sure."""
+    f = simulate(max(3 * n, k), k, k_eff=min(k, 3), seed=0)
+    first = compiled = plain = kedge_method.Kedge().init(f.head)
+    for start in range(0, 3 * n, n):
+        x = f.image_features[start : start + n]
+        z = torch.softmax(sharpness * f.head.log_zero_shot(x), dim=1)
+        compiled, plain = (
+            form.remembered(s, x, z, 0.8) for form, s in ((_fast_kedge, compiled), (kedge_method, plain))
+        )
+    for name, table in plain.items():
+        torch.testing.assert_close(compiled[name], table, rtol=1e-5, atol=1e-7)
+        assert not first[name].any(), "a state that was given is left as it is"
+    assert bool(plain["counts"].any()) == (sharpness > 1)
 
 
 def test_without_numba_torch_solves(monkeypatch: pytest.MonkeyPatch) -> None:

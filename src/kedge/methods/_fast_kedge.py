@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..progress import track
@@ -15,12 +16,20 @@ from . import Batch, State, _kernels
 from ._fast import Solver, many, symmetric_graph
 from ._kernels import F, proportions, recall, rounds
 from ._neighbours import Neighbours
-from .kedge import PRESENT, PSEUDO_COUNT, RELIANCE, Kedge, Trust, smooth
+from .kedge import PRESENT, PSEUDO_COUNT, RELIANCE, REMEMBERED, SURE, Kedge, Trust, smooth
 
 
 def evidence(log_y: Tensor, nearest: Tensor) -> tuple[float, float]:
     """As in kedge.py."""
     return _kernels.evidence(log_y.contiguous().numpy(), nearest.numpy())
+
+
+def remembered(past: State, x: Tensor, z: Tensor, trust: float) -> State:
+    """As in kedge.py."""
+    state = {name: past[name].clone(memory_format=torch.contiguous_format) for name in ("counts", "mean", "var")}
+    settings = (F(trust), F(SURE), F(PRESENT), F(REMEMBERED))
+    _kernels.remember(x.contiguous().numpy(), z.numpy(), *settings, *(table.numpy() for table in state.values()))
+    return state
 
 
 def solve(method: Kedge, past: State, batch: Batch, nearest: Neighbours, trust: Trust) -> tuple[Tensor, float]:

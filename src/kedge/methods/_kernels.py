@@ -951,6 +951,58 @@ def recall(
 
 
 @compiled
+def remember(
+    x: Rows, z: Rows, trust: np.float32, sure: np.float32, present: np.float32, most: np.float32, known: Rows,
+    mean: Rows, var: Rows,
+) -> None:  # fmt: skip
+    """`remembered` of kedge.py, in place, for x (n×d) and z (n×k). At most one class of an image is sure."""
+    n, k, d = len(z), z.shape[1], np.uint64(x.shape[1])
+    counts, established, power = sums(z, np.ones(n, F), 0, k), np.empty(k, F), np.empty(k, np.int32)
+    for c in range(k):
+        established[c] = max(counts[c], F(1e-30))
+    log(established, power)
+    entropy = 0.0
+    for c in range(k):
+        entropy -= counts[c] * established[c]
+    typical = n / np.exp(np.log(n) + entropy / n)  # images of a class, about
+    for c in range(k):
+        u = min(counts[c] / F(typical), F(1))
+        established[c] = trust * u * u * (F(3) - F(2) * u)
+    weight, labels, new = np.zeros(n, F), np.empty(n, np.int64), np.zeros(k, F)
+    for i in range(n):
+        labels[i] = top(i, z, 0, k)
+        if z[i, labels[i]] > sure:
+            weight[i] = z[i, labels[i]] * established[labels[i]]
+            new[labels[i]] += weight[i]
+    place, learned = np.full(k, -1), 0
+    for c in range(k):
+        if new[c] > present:
+            place[c], learned = learned, learned + 1
+    first, second = np.zeros((learned, d), F), np.zeros((learned, d), F)
+    for i in range(n):
+        a = place[labels[i]]
+        if a >= 0 and weight[i] > F(0):
+            w = weight[i] / new[labels[i]]
+            for c in range(d):
+                first[a, c] += w * x[i, c]
+            for c in range(d):
+                second[a, c] += w * x[i, c] * x[i, c]
+    for k in range(len(new)):
+        if place[k] < 0:
+            continue
+        a, share = place[k], new[k] / (known[k] + new[k])
+        for c in range(d):
+            before, of_batch = mean[k, c], first[a, c]
+            after = before + share * (of_batch - before)
+            spread = max(second[a, c] - of_batch * of_batch, F(0)) + (of_batch - after) ** 2
+            old = var[k, c] + (before - after) ** 2
+            first[a, c], var[k, c] = after, old + share * (spread - old)
+        for c in range(d):
+            mean[k, c] = first[a, c]
+        known[k] = min(known[k] + new[k], most)
+
+
+@compiled
 def proportions(counts: Rows, n: int, trust: np.float32, pseudo: np.float32) -> tuple[float, Rows]:
     """ω = 1 − K̂/K, and the prior exp(ρ log π), k."""
     k = len(counts)

@@ -149,7 +149,8 @@ class Kedge(Configured):
             "why": trust.reason,
             **nearest.info,
         }
-        return Step(remembered(state, x, z, trust.visual) if state else {}, z, info)
+        remember = fast.remembered if fast else remembered
+        return Step(remember(state, x, z, trust.visual) if state else {}, z, info)
 
     def _trust(
         self, log_y: Tensor, nearest: Tensor, evidence: Callable[[Tensor, Tensor], tuple[float, float]]
