@@ -85,7 +85,8 @@ def test_zero_shot_in_blocks(dtype: torch.dtype, small_blocks: None, monkeypatch
     monkeypatch.undo()
     whole = Batch(x, head).log_zero_shot
     tolerance = 4 * torch.finfo(dtype).eps
-    assert torch.allclose(in_blocks, whole, rtol=tolerance, atol=tolerance)
+    rounding = 100 * torch.finfo(torch.float64).eps  # of logits up to 100, whose last digit is the processor's own
+    assert torch.allclose(in_blocks, whole, rtol=tolerance, atol=tolerance + rounding)
     assert torch.allclose(gradient, torch.autograd.grad(whole[:, 0].sum(), x)[0], rtol=1e-4, atol=1e-5)
     exact = torch.log_softmax(100 * (x.double() @ t.double().T), dim=1)
     assert torch.allclose(in_blocks.double(), exact, rtol=1e-6, atol=1e-6)

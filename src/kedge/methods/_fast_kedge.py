@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..progress import track
 from . import Batch, State, _kernels
-from ._fast import Solver, many, symmetric_graph
+from ._fast import Solver, is_near, symmetric_graph
 from ._kernels import F, proportions, recall, rounds
 from ._neighbours import Neighbours
 from .kedge import PRESENT, PSEUDO_COUNT, RELIANCE, REMEMBERED, SURE, Kedge, Trust, smooth
@@ -38,8 +38,8 @@ def solve(method: Kedge, past: State, batch: Batch, nearest: Neighbours, trust: 
     cooling = trust.visual / method.temperature
     weight = trust.visual * method.laplacian / (2 * method.neighbours)
     graph = symmetric_graph(nearest, weight)
-    alone = not many(n, k)  # then a single call makes an iteration's z-steps
-    most = min(k, int(n / PRESENT) + 1) if alone else k  # and classes may be idle
+    near = is_near(n, k, d)  # then a single call makes an iteration's z-steps
+    most = min(k, int(n / PRESENT) + 1) if near else k  # and classes may be idle
     solver = Solver.of(batch, graph, cooling, method.alpha, True, most)
     shape = (F(trust.proportions if method.proportions else 0), F(PSEUDO_COUNT))
     memory: list[Any] = [past[name].contiguous().numpy() for name in ("counts", "mean", "var") if past]
@@ -47,11 +47,11 @@ def solve(method: Kedge, past: State, batch: Batch, nearest: Neighbours, trust: 
     for iteration in track(range(method.iterations + 1), "kedge"):
         if iteration == method.iterations:
             solver.mark()
-        if alone:
+        if near:
             solver.weigh()
             told: tuple[Any, ...] = (counts, prior, drifted, solver.names, solver.slots, solver.now)
             few = rounds(method.z_steps, *shape, *told, *solver.pulled)
-            solver.turn(method.z_steps)
+            solver.turn((solver.now + method.z_steps) % 2)
         else:
             for _ in range(method.z_steps):
                 solver.pull(1, prior)
@@ -65,7 +65,7 @@ def solve(method: Kedge, past: State, batch: Batch, nearest: Neighbours, trust: 
         solver.enliven(present, int(np.count_nonzero(present)), int(np.count_nonzero(present[solver.slots < 0])))
         live = slice(*solver.live)
         prior[live] = prior[solver.names[live]]
-        moments, mass = solver.moments(present, resting=True)
+        moments, mass = solver.moments(present)
         n_a = counts[solver.classes]
         if past:
             recall(F(RELIANCE), solver.centre, solver.classes, n_a, moments, mass, *memory)

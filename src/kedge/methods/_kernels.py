@@ -11,7 +11,8 @@ One row of a table is an image, one column a class. Many kernels share these (n 
 | rows                         | KNOWN×n     | what is known of each image, see below                                 |
 | names, slots                 | k+room, k   | the class of a column, the column of a class (−1: idle)                |
 | live, stop, idle             | numbers     | live classes are in columns from live to stop, idle ones before idle   |
-| offsets, columns, values     | sparse rows | G, n×n; reach (n): the sum of each row                                 |
+| graph                        | tuple       | reach (n), the sum of each row of G; and G (n×n): offsets, columns and |
+|                              |             | values of compressed sparse rows                                       |
 | chosen, classes, vacated     | lists       | columns and classes to be fitted; columns that fall back to anchors    |
 | place, drift                 | k+room      | row of a class in the next, and how far its scores have drifted        |
 | moments, eta; mass, constant | a×2d; a     | zᵀφ and η; Σ_i z_ik and the constant of log p                          |
@@ -35,10 +36,13 @@ CLASS_AT_REST = F(1e-5)  # a column of z that moved by less since its class was 
 SMALLEST = F(-69.0)  # e to this is 1e-30: far below float32's 1e-7 of a sum, far above its denormals, which are slow
 LARGEST, LEAST = F(6.0), F(1e-2)  # of log w_ik, and of Σ_k w_ik: beyond, the row gets another r_i. The sum is kept up
 # by differences, and between these two it keeps its digits
-LITTLE = F(2e-8)  # times T, of an image of a class, in all: changes of z that may be left out of its moments. None of
+LITTLE = F(1e-8)  # times T, of an image of a class, in all: changes of z that may be left out of its moments. None of
 COARSE = F(8.0)  # them is more than so many times what all n could be
-FEW_ENTRIES = F(0.25)  # of z, of the classes to be fitted: if fewer changed, they are added one by one
+MOST_OF_TWO = F(1.5)  # of the entries of two classes: beyond, all are scored
+FARTHEST, STEEP = F(4.0), F(3.1)  # a class whose scores may have moved by more is scored anew; e^s − 1 − s is at most
+# so many times s², for all s up to that
 NEARBY = 128  # images that are taken together, to be still in the cache for the next class; sums of more lose digits
+APART = 32  # entries: a few vectors
 GENTLE = F(2.0)  # pulls up to this, in either direction, need no exponential of more than a polynomial
 HEAVY = F(8.0)  # rows of G that sum to more (hubs, a large λ) are done in logarithms
 LOWEST, ENDLESS = F(-3e38), 1e30  # in place of infinities, which fastmath rules out
@@ -63,10 +67,14 @@ def compiled(kernel: Kernel) -> Kernel:
     """Compile once, keep on disk. fastmath lets sums be vectors; maxima of floats never are, so kernels avoid them.
 
     Inner loops index whole arrays, z[i, c]: a row of its own, z[i], costs two atomic counts of references. Divisions by
-    zero go unchecked, as a check would keep a loop from being vectors. A loop that adds up stores nothing: whether it
-    may be vectors would depend on where arrays lie in memory, and so would the last digit. A kernel calls only kernels
-    of its own file, and takes constants of others as arguments: what is kept on disk is compiled again when its own
-    file changes, only then.
+    zero go unchecked, as a check would keep a loop from being vectors.
+
+    Same input, same result, to the bit: a loop is not vectors where it stores within a few vectors of what it reads,
+    and that may change a last digit, of sums and of quotients. For it not to depend on where arrays lie in memory, a
+    loop that adds up stores nothing, and short arrays of a kernel's own, if quotients, are APART from all others.
+
+    A kernel calls only kernels of its own file, and takes constants of others as arguments: what is kept on disk is
+    compiled again when its own file changes, only then.
     """
     flags: dict[str, Any] = {"fastmath": True, "nogil": True, "error_model": "numpy"}
     try:
@@ -203,11 +211,11 @@ def restart(i: int, unary: Rows, w: Rows, rows: Rows, v: Rows, power: Rows, star
 @compiled
 def weigh(
     begin: int, end: int, start: int, now: int, classes: Rows, slots: Rows, scores: Rows, constant: Rows, own: Rows,
-    vacated: Rows, log_y: Rows, anchored: Rows, names: Rows, seen: Rows, u: Rows, w: Rows, unary: Rows, rows: Rows,
-    reach: Rows, live: int, stop: int, idle: int,
+    vacated: Rows, log_y: Rows, anchored: Rows, names: Rows, u: Rows, w: Rows, unary: Rows, rows: Rows, reach: Rows,
+    live: int, stop: int, idle: int,
 ) -> None:  # fmt: skip
     """unary and w of these rows, for classes that were fitted and classes that fall back; row i is column i − start."""
-    fitted, count, has_own, sees = len(slots), len(slots) + len(vacated), len(own) > 0, len(seen) > 0
+    fitted, count, has_own = len(slots), len(slots) + len(vacated), len(own) > 0
     v, power, beyond = np.empty(16 * count, F), np.empty(16 * count, np.int32), np.empty(16, np.bool_)
     old = np.empty(count, F)
     room, room_power = np.empty(0, F), np.empty(0, np.int32)
@@ -222,9 +230,6 @@ def weigh(
                 unary[i, slots[a]] = value
                 v[at + a] = value - reference
                 above |= value - reference > LARGEST
-            if sees:
-                for a in range(fitted):
-                    seen[i, slots[a]] = F(0)
             for a in range(len(vacated)):
                 value = anchored[i, names[vacated[a]]]
                 unary[i, vacated[a]] = value
@@ -258,14 +263,15 @@ def weigh(
 
 @compiled
 def pull(
-    begin: int, end: int, prior: Rows, now: int, u: Rows, next: Rows, w: Rows, unary: Rows, rows: Rows, reach: Rows,
-    offsets: Rows, columns: Rows, values: Rows, live: int, stop: int, idle: int,
+    begin: int, end: int, prior: Rows, now: int, u: Rows, next: Rows, w: Rows, unary: Rows, rows: Rows, graph: Any,
+    live: int, stop: int, idle: int,
 ) -> None:  # fmt: skip
     """One z-step: next_ik = w_ik prior_k exp(Σ_j g_ij z_jk), for these rows, and what they are divided by.
 
     Live classes are the columns from `live` to `stop`, idle ones those before `idle`. All in one function: to call
     another for each row would take as long as its work.
     """
+    reach, offsets, columns, values = graph
     pull, power = np.empty(u.shape[1], F), np.empty(u.shape[1], np.int32)
     shares, moved, drifted = rows[SHARE + now], rows[MOVED + now], rows[DRIFT + now]
     next_shares, moves, drifts = rows[SHARE + 1 - now], rows[MOVED + 1 - now], rows[DRIFT + 1 - now]
@@ -398,13 +404,12 @@ def in_logarithms(
 
 @compiled
 def pulls(
-    steps: int, prior: Rows, now: int, u: Rows, next: Rows, w: Rows, unary: Rows, rows: Rows, reach: Rows,
-    offsets: Rows, columns: Rows, values: Rows, live: int, stop: int, idle: int,
+    steps: int, prior: Rows, now: int, u: Rows, next: Rows, w: Rows, unary: Rows, rows: Rows, graph: Any, live: int,
+    stop: int, idle: int,
 ) -> None:  # fmt: skip
     """Some z-steps of all rows; after an odd number the last z is in `next`."""
     for _ in range(steps):
-        graph = (reach, offsets, columns, values)
-        pull(0, len(u), prior, now, u, next, w, unary, rows, *graph, live, stop, idle)
+        pull(0, len(u), prior, now, u, next, w, unary, rows, graph, live, stop, idle)
         u, next, now = next, u, 1 - now
 
 
@@ -475,20 +480,21 @@ def sums(u: Rows, share: Rows, start: int, stop: int) -> Rows:
     return total
 
 
-# M-steps: with a product of matrices after `gather`, or by `renew` and `rescore` alone
+# M-steps: in blocks of rows, with a product of matrices after `gather`; or of few images, `renew`, `fit` and `rescore`
 
 
 @compiled
 def choose(
     u: Rows, share: Rows, names: Rows, live: int, stop: int, counts: Rows, fitted_counts: Rows, fitted: Rows,
-    chosen: Rows, classes: Rows, vacated: Rows, anew: Rows, place: Rows, free: int, cooling: np.float32,
-) -> tuple[bool, int, int]:  # fmt: skip
+    at_rest: np.float32, cooling: np.float32, place: Rows, chosen: Rows, classes: Rows, vacated: Rows, anew: Rows,
+) -> tuple[int, int]:  # fmt: skip
     """Classes that have images and are not at rest, and classes that have none any more: how many of each.
 
-    Returns first whether so few entries of their columns changed that `renew` is faster than a product of matrices.
+    Without what they were fitted to (fitted: 0×0), all that have images. anew: has a class no moments, or are fewer
+    entries of z to be added to zero than have changed?
     """
     n, left, right, remembers = len(u), np.uint64(live), np.uint64(stop), len(fitted) > 0
-    found, lost, entries, unplaced = 0, 0, F(0), 0
+    found, lost = 0, 0
     distance, moved, held = np.full(stop, F(0) if remembers else F(1)), np.zeros(stop, F), np.zeros(stop, F)
     least = np.empty(stop, F)
     for c in range(left, right):
@@ -504,67 +510,57 @@ def choose(
         k = names[slot]
         if counts[k] == F(0):
             if fitted_counts[k] > F(0):
-                vacated[lost] = slot
+                vacated[lost], place[slot] = slot, -1
                 lost += 1
-        elif distance[slot] > CLASS_AT_REST or fitted_counts[k] == F(0) or abs(counts[k] - fitted_counts[k]) > F(0.5):
+        elif distance[slot] > at_rest or fitted_counts[k] == F(0) or abs(counts[k] - fitted_counts[k]) > F(0.5):
             chosen[found], classes[found] = slot, k
             anew[found] = place[slot] < 0 or held[slot] < moved[slot]
-            entries += held[slot] if anew[found] else moved[slot]
-            unplaced += place[slot] < 0
             found += 1
-    few = entries < FEW_ENTRIES * F(n) * F(found) and unplaced <= free
-    return bool(remembers and few), found, lost
+    return found, lost
 
 
 @compiled
 def dispensable(count: np.float32, cooling: np.float32) -> np.float32:
     """The part of Σ_i z_ik that does not matter to log p / T of a class of so many images; of one, its variance."""
-    return LITTLE * (max(count, F(1)) - F(1) + F(1) / COARSE) / cooling
+    return LITTLE * max(count - F(1) + F(1) / COARSE, count / COARSE) / cooling
 
 
 @compiled
-def gather(
-    u: Rows, share: Rows, start: int, chosen: Rows, fitted: Rows, place: Rows, drift: Rows, columns: Rows, mass: Rows
-) -> None:
-    """Columns of z from row `start` on, for a product of matrices, and their mass. Places are given in their order.
+def gather(u: Rows, share: Rows, start: int, chosen: Rows, columns: Rows, mass: Rows) -> None:
+    """Columns of z from row `start` on, for a product of matrices, and their mass.
 
     Row by row, a few classes at a time: as u lies in memory.
     """
-    n, found, remembers = columns.shape[1], len(chosen), len(fitted) > 0
+    n, found = columns.shape[1], len(chosen)
     for first in range(0, found, 8):
         last = min(first + 8, found)
         for i in range(n):
             for a in range(first, last):
-                z = share[start + i] * u[start + i, chosen[a]]
-                columns[a, i] = z
-                if remembers:
-                    fitted[start + i, chosen[a]] = z
+                columns[a, i] = share[start + i] * u[start + i, chosen[a]]
     for a in range(found):
         total = mass[a] if start else F(0)
         for i in range(n):
             total += columns[a, i]
         mass[a] = total
-    if start == 0:
-        place[:] = -1
-        for a in range(found):
-            place[chosen[a]] = a
-            drift[chosen[a]] = F(0)
 
 
 @compiled
 def fit(
-    classes: Rows, places: Rows, moments: Rows, mass: Rows, counts: Rows, centre: Rows, t: Rows, var0: Rows,
-    alpha: float, unit_means: bool, cooling: np.float32, smallest: float, eta: Rows, constant: Rows, moved: Rows,
-    spread: Rows,
+    classes: Rows, places: Rows, moments: Rows, mass: Rows, counts: Rows, model: Any, eta: Rows, constant: Rows,
+    moved: Rows, spread: Rows,
 ) -> None:  # fmt: skip
     """The M-step (Eq. regularized-updates): the natural parameters η (2d) and constant of log p, over T, of each class.
 
     Of class classes[a] all is in row places[a]. moved: how far the class's scores can have changed, of images with at
     most the norms `spread` of both halves of φ. Many short loops: one with many arrays does not become vectors.
     """
+    centre, t, var0, alpha, unit_means, cooling, smallest = model
     d, floor, images, half = len(centre), F(smallest), F(alpha), cooling * F(0.5)
-    mu, first, var, ratio = np.empty(d, F), np.empty(d, F), np.empty(d, F), np.empty(d, F)
-    bits, precision0, second = ratio.view(np.int32), F(1) / var0, np.uint64(d)
+    room, used = np.empty((5, d + 2 * APART), F), slice(APART, APART + d)  # as far from each other as `compiled` asks
+    mu, first, var, ratio, precision0 = room[0][used], room[1][used], room[2][used], room[3][used], room[4][used]
+    bits, second = ratio.view(np.int32), np.uint64(d)
+    for c in range(d):
+        precision0[c] = F(1) / var0[c]
     for a in range(len(classes)):
         k, p = classes[a], places[a]
         inverse = F(1) / max(mass[p], F(1e-37))
@@ -629,29 +625,30 @@ def sum_of_logs(ratio: Rows, bits: Rows) -> float:
 
 @compiled
 def renew(
-    chosen: Rows, classes: Rows, anew: Rows, counts: Rows, u: Rows, share: Rows, fitted: Rows, model: Any, kept: Any
-) -> None:
-    """The M-step, by the entries of z that changed: zᵀφ changes by Σ_i Δz_ik φ_i, or is summed anew if that is less.
+    chosen: Rows, classes: Rows, anew: Rows, counts: Rows, u: Rows, share: Rows, fitted: Rows, y: Rows,
+    cooling: np.float32, moments: Rows, mass: Rows, place: Rows, drift: Rows, places: Rows,
+) -> None:  # fmt: skip
+    """Moments of the chosen classes, by the entries of z that changed: zᵀφ changes by Σ_i Δz_ik φ_i, or is summed anew.
 
-    Small changes are left out as long as their sum is what a class can do without.
+    Small changes are left out as long as their sum is what a class can do without. places: out, the classes' rows.
     """
-    x, centre, spread, t, var0, alpha, unit_means, cooling, smallest = model
-    moments, mass, eta, constant, moved, place, drift, _ = kept
-    n, d, found, used = len(u), len(centre), len(chosen), place.max() + 1
-    images, changes, step = np.empty(NEARBY + 3, np.int32), np.empty(NEARBY + 3, F), np.empty(2 * d, F)
-    table, left, places = np.empty((found, NEARBY), F), np.empty(found, F), np.empty(found, np.int64)
-    if spread[0] == F(0):
-        spread_of(x, centre, spread)
+    n, d, found, free = len(u), np.uint64(y.shape[1]), len(chosen), 0
+    images, changes, step = np.empty(NEARBY + 3, np.uint64), np.empty(NEARBY + 3, F), np.empty((2, d), F)
+    table, left, taken = np.empty((found, NEARBY), F), np.empty(found, F), np.zeros(len(mass), np.bool_)
+    for slot in range(len(place)):
+        if place[slot] >= 0:
+            taken[place[slot]] = True
     for a in range(found):
         slot = chosen[a]
-        if place[slot] < 0:
-            place[slot], drift[slot] = used, ENDLESS
-            used += 1
+        if place[slot] < 0:  # a class that falls back has given up its row, so there are enough
+            while taken[free]:
+                free += 1
+            place[slot], drift[slot], taken[free] = free, ENDLESS, True
         p = places[a] = place[slot]
         left[a] = dispensable(counts[classes[a]], cooling)
         if anew[a]:
             mass[p] = F(0)
-            for c in range(2 * d):
+            for c in range(d + d):
                 moments[p, c] = F(0)
             for i in range(n):
                 fitted[i, slot] = F(0)
@@ -677,11 +674,11 @@ def renew(
             for e in range(size):
                 fitted[images[e], slot] += changes[e]
             mass[p] += total
-            add_rows(size, images, changes, x, centre, step)
-            for c in range(2 * d):
-                moments[p, c] += step[c]
-    told = (counts, centre, t, var0, alpha, unit_means, cooling, smallest)
-    fit(classes, places, moments, mass, *told, eta, constant, moved, spread)
+            add_rows(size, images, changes, y, step)
+            for c in range(d):
+                moments[p, c] += step[0, c]
+            for c in range(d):
+                moments[p, d + c] += step[1, c]
 
 
 @compiled
@@ -700,52 +697,47 @@ def above(least: np.float32, table: Rows, a: int, count: int, first: int, images
 
 
 @compiled
-def add_rows(size: int, images: Rows, changes: Rows, x: Rows, centre: Rows, total: Rows) -> None:
-    """Σ_e changes_e φ_e of so many images e, to `total` (2d). Four at a time, see `above`: fewer passes."""
-    d = np.uint64(len(centre))
-    total[:] = F(0)
+def add_rows(size: int, images: Rows, changes: Rows, y: Rows, total: Rows) -> None:
+    """Σ_e changes_e φ_e of so many images e, φ = [y, y²], to `total` (2×d).
+
+    Four at a time, see `above`: fewer passes.
+    """
+    d = np.uint64(y.shape[1])
+    for c in range(d):
+        total[0, c] = F(0)
+    for c in range(d):
+        total[1, c] = F(0)
     for e in range(0, size, 4):
         i, i2, i3, i4 = images[e], images[e + 1], images[e + 2], images[e + 3]
         g, g2, g3, g4 = changes[e], changes[e + 1], changes[e + 2], changes[e + 3]
         for c in range(d):
-            y, y2, y3, y4 = x[i, c] - centre[c], x[i2, c] - centre[c], x[i3, c] - centre[c], x[i4, c] - centre[c]
-            total[c] += g * y + g2 * y2 + g3 * y3 + g4 * y4
-            total[d + c] += g * y * y + g2 * y2 * y2 + g3 * y3 * y3 + g4 * y4 * y4
-
-
-@compiled
-def spread_of(x: Rows, centre: Rows, spread: Rows) -> None:
-    """The largest norms of both halves of φ, for `fit`."""
-    for i in range(len(x)):
-        first, second = F(0), F(0)
-        for c in range(len(centre)):
-            y = x[i, c] - centre[c]
-            first += y * y
-            second += y * y * y * y
-        spread[0], spread[1] = max(spread[0], np.sqrt(first)), max(spread[1], np.sqrt(second))
+            v, v2, v3, v4 = y[i, c], y[i2, c], y[i3, c], y[i4, c]
+            p, p2, p3, p4 = g * v, g2 * v2, g3 * v3, g4 * v4
+            total[0, c] += p + p2 + p3 + p4
+            total[1, c] += p * v + p2 * v2 + p3 * v3 + p4 * v4
 
 
 @compiled
 def rescore(
-    chosen: Rows, classes: Rows, log_y: Rows, u: Rows, w: Rows, unary: Rows, rows: Rows, reach: Rows, now: int,
-    live: int, stop: int, idle: int, model: Any, kept: Any,
+    chosen: Rows, classes: Rows, places: Rows, log_y: Rows, y: Rows, u: Rows, w: Rows, unary: Rows, rows: Rows,
+    reach: Rows, now: int, ranges: Any, eta: Rows, constant: Rows, moved: Rows, drift: Rows, seen: Rows,
 ) -> None:  # fmt: skip
-    """unary and w after `renew`, where it matters: of entries whose z moves by more than AT_REST / 10.
+    """unary and w after `fit`, where it matters: of entries whose z moves by more than AT_REST / 20.
 
-    The scores of a class have drifted by at most `drift` since all were computed, and by at most drift − seen_ik since
-    that of image i was. z_ik moves by less than twice that part of itself (more in a row that is pulled strongly, and
-    where the same fit takes a row's best class far away: that is seen only at the next).
+    The scores of a class have drifted by at most `drift` since all were computed, and by at most s = drift − seen_ik
+    since that of image i was. w_ik moves by at most e^s − 1 ≤ s + STEEP s² of itself, and z_ik by no more (but in a row
+    that is pulled strongly, and where the same fit takes a row's best class far away: that is seen only at the next).
     """
-    x, centre, n = model[0], model[1], len(u)
-    _, _, eta, constant, moved, place, drift, seen = kept
-    images, v, power = np.empty(NEARBY + 3, np.int32), np.empty(NEARBY + 3, F), np.empty(NEARBY, np.int32)
+    n, found, power = len(u), len(chosen), np.empty(NEARBY, np.int32)
+    images, images2 = np.empty(NEARBY + 3, np.uint64), np.empty(NEARBY + 3, np.uint64)
+    v, v2 = np.empty(NEARBY + 3, F), np.empty(NEARBY + 3, F)
     share, beyond, of_all = rows[SHARE + now], np.zeros(n, np.bool_), np.empty(len(chosen), F)
     table = np.empty((len(chosen), NEARBY), F)
     for a in range(len(chosen)):
         slot = chosen[a]
-        if drift[slot] <= F(1):  # else it had no scores to begin with
-            drift[slot] += moved[place[slot]]
-        of_all[a] = F(1) if drift[slot] > F(1) else F(0)
+        if drift[slot] <= FARTHEST:  # else it had no scores to begin with
+            drift[slot] += moved[places[a]]
+        of_all[a] = F(1) if drift[slot] > FARTHEST else F(0)
         if of_all[a] > F(0):
             drift[slot] = F(0)
     for first in range(0, n, NEARBY):
@@ -755,93 +747,172 @@ def rescore(
             for a in range(len(chosen)):
                 slot = chosen[a]
                 stale = drift[slot] - seen[first + i, slot]
-                table[a, i] = share[first + i] * u[first + i, slot] * stale + strong + of_all[a]
-        for a in range(len(chosen)):
-            slot, k, p = chosen[a], classes[a], place[chosen[a]]
+                moves = stale + STEEP * stale * stale
+                table[a, i] = share[first + i] * u[first + i, slot] * moves + strong + of_all[a]
+        for a in range(0, found, 2):
+            b = min(a + 1, found - 1)
             size = above(F(0.05) * AT_REST, table, a, count, first, images, v)
-            if size == 0:
-                continue
-            scores_of(size, images, x, centre, eta, p, v)
+            size2 = above(F(0.05) * AT_REST, table, b, count if b > a else 0, first, images2, v2)
+            if b > a and size + size2 > MOST_OF_TWO * count:  # nearly all images of two classes are faster than some
+                for i in range(count + 3):
+                    images[i] = images2[i] = min(first + i, n - 1)
+                size = size2 = np.uint64(count)
+                scores_of_two(count, images, y, eta, places[a], places[b], v, v2)
+            else:
+                scores_of(size, images, y, eta, places[a], v)
+                scores_of(size2, images2, y, eta, places[b], v2)
             for e in range(size):
-                seen[images[e], slot] = drift[slot]
-            for e in range(size):
-                i = images[e]
-                unary[i, slot] = log_y[i, k] + v[e] - constant[p]
-                v[e] = unary[i, slot] - rows[REFERENCE, i]
-                beyond[i] |= v[e] > LARGEST
-            exp(v, 0, size, power)
-            for e in range(size):
-                i = images[e]
-                step = v[e] - w[i, slot]
-                w[i, slot] = v[e]
-                rows[TOTAL, i] += step
-                rows[STIRRED, i] += abs(step) / max(rows[TOTAL, i], LEAST)
+                seen[images[e], chosen[a]] = drift[chosen[a]]
+            reweigh(size, images, v, chosen[a], classes[a], constant[places[a]], log_y, w, unary, rows, beyond, power)
+            for e in range(size2):
+                seen[images2[e], chosen[b]] = drift[chosen[b]]
+            reweigh(
+                size2, images2, v2, chosen[b], classes[b], constant[places[b]], log_y, w, unary, rows, beyond, power
+            )
     for i in range(n):
         if beyond[i] or rows[TOTAL, i] < LEAST:
-            restart(i, unary, w, rows, np.empty(w.shape[1], F), np.empty(w.shape[1], np.int32), live, stop, idle)
+            restart(i, unary, w, rows, np.empty(w.shape[1], F), np.empty(w.shape[1], np.int32), *ranges)
         if reach[i] > GENTLE:
             rows[STIRRED, i] = F(1)
 
 
 @compiled
-def scores_of(size: int, images: Rows, x: Rows, centre: Rows, eta: Rows, p: int, out: Rows) -> None:
-    """η_p · φ_e of so many images e; four at a time, as `add_rows`."""
-    d = np.uint64(len(centre))
+def scores_of(size: int, images: Rows, y: Rows, eta: Rows, p: int, out: Rows) -> None:
+    """η_p · φ_e of so many images e, φ = [y, y²]; four at a time, as `add_rows`."""
+    d = np.uint64(y.shape[1])
     for e in range(0, size, 4):
         i, i2, i3, i4 = images[e], images[e + 1], images[e + 2], images[e + 3]
         s = s2 = s3 = s4 = F(0)
         for c in range(d):
-            y, y2, y3, y4 = x[i, c] - centre[c], x[i2, c] - centre[c], x[i3, c] - centre[c], x[i4, c] - centre[c]
             g, h = eta[p, c], eta[p, d + c]
-            s += (g + h * y) * y
-            s2 += (g + h * y2) * y2
-            s3 += (g + h * y3) * y3
-            s4 += (g + h * y4) * y4
+            v, v2, v3, v4 = y[i, c], y[i2, c], y[i3, c], y[i4, c]
+            s += (g + h * v) * v
+            s2 += (g + h * v2) * v2
+            s3 += (g + h * v3) * v3
+            s4 += (g + h * v4) * v4
         out[e], out[e + 1], out[e + 2], out[e + 3] = s, s2, s3, s4
 
 
 @compiled
-def around(
-    limit: int, steps: int, prior: Rows, now: int, pulled: Any, known: Any, last: Any, lists: Any, model: Any, kept: Any
-) -> tuple[int, int, Rows, Rows, int, int, int]:
-    """From one fit to the next: z-steps, n_k, and the classes to be fitted; and if that takes no product of matrices,
-    on to the fit after, at most `limit` times.
+def scores_of_two(size: int, images: Rows, y: Rows, eta: Rows, p: int, q: int, out: Rows, out2: Rows) -> None:
+    """The same of two classes, p and q: eight sums at a time need fewer reads of y."""
+    d = np.uint64(y.shape[1])
+    for e in range(0, size, 4):
+        i, i2, i3, i4 = images[e], images[e + 1], images[e + 2], images[e + 3]
+        s = s2 = s3 = s4 = r = r2 = r3 = r4 = F(0)
+        for c in range(d):
+            v, v2, v3, v4 = y[i, c], y[i2, c], y[i3, c], y[i4, c]
+            g, h = eta[p, c], eta[p, d + c]
+            s += (g + h * v) * v
+            s2 += (g + h * v2) * v2
+            s3 += (g + h * v3) * v3
+            s4 += (g + h * v4) * v4
+            g, h = eta[q, c], eta[q, d + c]
+            r += (g + h * v) * v
+            r2 += (g + h * v2) * v2
+            r3 += (g + h * v3) * v3
+            r4 += (g + h * v4) * v4
+        out[e], out[e + 1], out[e + 2], out[e + 3] = s, s2, s3, s4
+        out2[e], out2[e + 1], out2[e + 2], out2[e + 3] = r, r2, r3, r4
 
-    Returns how many fits and how many times z-steps were made; n_k (k) at the last fit and now; how many classes have
-    images and are not live, how many are to be fitted and how many fall back (after the last fit: those it was of).
+
+@compiled
+def reweigh(
+    size: int, images: Rows, scores: Rows, slot: int, k: int, constant: np.float32, log_y: Rows, w: Rows, unary: Rows,
+    rows: Rows, beyond: Rows, power: Rows,
+) -> None:  # fmt: skip
+    """unary and w of a class, for so many images with these scores, which are overwritten."""
+    for e in range(size):
+        i = images[e]
+        unary[i, slot] = log_y[i, k] + scores[e] - constant
+        scores[e] = unary[i, slot] - rows[REFERENCE, i]
+        beyond[i] |= scores[e] > LARGEST
+    exp(scores, 0, size, power)
+    for e in range(size):
+        i = images[e]
+        step = scores[e] - w[i, slot]
+        w[i, slot] = scores[e]
+        rows[TOTAL, i] += step
+        rows[STIRRED, i] += abs(step) / max(rows[TOTAL, i], LEAST)
+
+
+@compiled
+def all_scores(y: Rows, eta: Rows, scores: Rows) -> None:
+    """η φᵀ (a×n), φ = [y, y²]."""
+    found, n = len(eta), len(y)
+    images, v, v2 = np.empty(NEARBY + 3, np.uint64), np.empty(NEARBY + 3, F), np.empty(NEARBY + 3, F)
+    for first in range(0, n, NEARBY):
+        count = min(NEARBY, n - first)
+        for i in range(count + 3):
+            images[i] = min(first + i, n - 1)
+        for a in range(0, found, 2):
+            b = min(a + 1, found - 1)
+            scores_of_two(count, images, y, eta, a, b, v, v2)
+            for i in range(count):
+                scores[a, first + i], scores[b, first + i] = v[i], v2[i]
+
+
+@compiled
+def iterate(
+    iterations: int, steps: int, soft: bool, now: int, prior: Rows, pulled: Any, known: Any, lists: Any, model: Any,
+    kept: Any, before: Any,
+) -> tuple[int, int, int, int]:  # fmt: skip
+    """Fits with z-steps after each, up to this many: all there is to do after the first z-steps, where all is near.
+
+    Returns now, live, stop and idle of the end. before: z before the last z-steps, out.
     """
-    u, next, w, unary, rows, reach, offsets, columns, values, live, stop, idle = pulled
-    log_y, anchored, names, slots, idle_labels, labels = known
-    fitted_counts, fitted = last
-    chosen, classes, vacated, anew = lists
-    place, seen, ranges, fits, turns, none = kept[5], kept[7], (live, stop, idle), 0, 0, np.empty(0, F)
-    while True:
-        pulls(steps, prior, now, u, next, w, unary, rows, reach, offsets, columns, values, *ranges)
-        turns += 1
+    u, next, w, unary, rows, graph, live, stop, idle = pulled
+    log_y, y, anchored, names, slots, idle_labels, labels, cooling = known
+    chosen, classes, vacated, anew, places = lists
+    moments, mass, eta, constant, moved, spread, place, drift, fitted, seen = kept
+    fitted_counts, none = np.zeros(len(slots), F), np.empty(0, F)
+    for iteration in range(iterations):
+        if soft:
+            counts = sums(u, rows[SHARE + now], live, stop)
+        else:
+            best(0, len(u), u, rows, names, idle_labels, labels, live, stop, idle)
+            counts, _, missing = tally(labels, slots)
+            if missing:
+                tables = (fitted, names, slots, place, now, u, next, w, unary, rows)
+                live, stop, idle = enliven(counts, missing, *tables, live, stop, idle)
+        share, ranges = rows[SHARE + now], (live, stop, idle)
+        told = (names, live, stop, counts, fitted_counts, fitted, CLASS_AT_REST, cooling, place)
+        found, lost = choose(u, share, *told, chosen, classes, vacated, anew)
+        of_these, ks = chosen[:found], classes[:found]
+        renew(of_these, ks, anew, counts, u, share, fitted, y, cooling, moments, mass, place, drift, places)
+        fit(ks, places, moments, mass, counts, model, eta, constant, moved, spread)
+        scored = (eta, constant, moved, drift, seen)
+        rescore(of_these, ks, places, log_y, y, u, w, unary, rows, graph[0], now, ranges, *scored)
+        if lost:
+            fallen = (chosen[:0], chosen[:0], anchored, none, none, vacated[:lost])
+            weigh(0, len(u), 0, now, *fallen, log_y, anchored, names, u, w, unary, rows, graph[0], live, stop, idle)
+        fitted_counts, last = counts, iteration == iterations - 1 or found + lost == 0
+        if last:
+            mark(u, rows, now, *before)
+        pulls(steps, prior, now, u, next, w, unary, rows, graph, live, stop, idle)
         if steps % 2:
             u, next, now = next, u, 1 - now
-        best(0, len(u), u, rows, names, idle_labels, labels, *ranges)
-        counts, _, missing = tally(labels, slots)
-        if missing:
-            return fits, turns, fitted_counts, counts, missing, 0, 0
-        share, free = rows[SHARE + now], len(kept[0]) - 1 - place.max()
-        told = (names, live, stop, counts, fitted_counts, fitted, *lists, place, free, model[7])
-        few, found, lost = choose(u, share, *told)
-        if not few or found + lost == 0:
-            return fits, turns, fitted_counts, counts, 0, found, lost
-        renew(chosen[:found], classes[:found], anew, counts, u, share, fitted, model, kept)
-        rescore(chosen[:found], classes[:found], log_y, u, w, unary, rows, reach, now, *ranges, model, kept)
-        for a in range(lost):
-            place[vacated[a]] = -1
-        if lost:
-            fallen = (chosen[:0], chosen[:0], anchored, none, none, vacated[:lost], log_y, anchored, names, seen)
-            weigh(0, len(u), 0, now, *fallen, u, w, unary, rows, reach, *ranges)
-        fits, fitted_counts = fits + 1, counts
-        if fits == limit:
-            return fits, turns, fitted_counts, counts, 0, found, lost
+        if last:
+            break  # no class will change any more
+    return now, live, stop, idle
 
 
 # Idle classes that become live, and back
+
+
+@compiled
+def enliven(
+    counts: Rows, missing: int, fitted: Rows, names: Rows, slots: Rows, place: Rows, now: int, u: Rows, next: Rows,
+    w: Rows, unary: Rows, rows: Rows, live: int, stop: int, idle: int,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Make the idle classes live that have images in `counts` (k), so many; returns live, stop and idle from now on."""
+    if stop + missing <= len(names):
+        revive(counts, stop, u, next, w, unary, rows, names, slots, idle)
+        return live, stop + missing, idle
+    give_back(u, next, w, unary, fitted, names, live, stop)
+    unite(names, slots, rows, now)
+    place[:] = -1
+    return 0, len(slots), 0
 
 
 @compiled
@@ -879,6 +950,14 @@ def give_back(u: Rows, next: Rows, w: Rows, unary: Rows, fitted: Rows, names: Ro
 
 
 @compiled
+def mark(u: Rows, rows: Rows, now: int, before: Rows, share_before: Rows) -> None:
+    """Keep z as it is, for `largest_change`."""
+    before[:] = u
+    for i in range(len(u)):
+        share_before[i], rows[STRAYED, i] = rows[SHARE + now, i], F(0)
+
+
+@compiled
 def largest_change(
     u: Rows, share: Rows, before: Rows, share_before: Rows, strayed: Rows, live: int, stop: int, idle: int
 ) -> float:
@@ -894,13 +973,16 @@ def largest_change(
 
 
 @compiled
-def assemble(begin: int, end: int, z: Rows, u: Rows, share: Rows, names: Rows, live: int, stop: int) -> None:
-    """z_ik = share_i u_ik: n×k, in the order of the classes."""
+def assemble(
+    begin: int, end: int, z: Rows, order: Rows, u: Rows, share: Rows, names: Rows, live: int, stop: int
+) -> None:
+    """z_ik = share_i u_ik: n×k, in the order of the classes and of the images, of which `order` (n) are the rows."""
     for i in range(begin, end):
+        row = order[i]
         for c in range(z.shape[1]):
-            z[i, c] = share[i] * u[i, c]
+            z[row, c] = share[i] * u[i, c]
         for c in range(live if live > 0 else stop, stop):
-            z[i, names[c]] = share[i] * u[i, c]
+            z[row, names[c]] = share[i] * u[i, c]
 
 
 # kedge
@@ -1030,8 +1112,8 @@ def proportions(counts: Rows, n: int, trust: np.float32, pseudo: np.float32) -> 
 @compiled
 def rounds(
     steps: int, trust: np.float32, pseudo: np.float32, counts: Rows, prior: Rows, drifted: Rows, names: Rows,
-    slots: Rows, now: int, u: Rows, next: Rows, w: Rows, unary: Rows, rows: Rows, reach: Rows, offsets: Rows,
-    columns: Rows, values: Rows, live: int, stop: int, idle: int,
+    slots: Rows, now: int, u: Rows, next: Rows, w: Rows, unary: Rows, rows: Rows, graph: Any, live: int, stop: int,
+    idle: int,
 ) -> float:  # fmt: skip
     """Some z-steps, each with the prior (of columns) that n_k (k) of the one before gives, both in place; returns ω.
 
@@ -1039,8 +1121,7 @@ def rounds(
     """
     few = 0.0
     for _ in range(steps):
-        graph = (reach, offsets, columns, values)
-        pull(0, len(u), prior, now, u, next, w, unary, rows, *graph, live, stop, idle)
+        pull(0, len(u), prior, now, u, next, w, unary, rows, graph, live, stop, idle)
         u, next, now = next, u, 1 - now
         share = rows[SHARE + now]
         of_live = sums(u, share, live, stop)

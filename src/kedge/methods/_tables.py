@@ -1,4 +1,4 @@
-"""Kernels for what a solver starts from: each makes a table or a row of numbers, and calls no other."""
+"""Kernels for what a solver starts from: each makes a table or a row of numbers."""
 
 from __future__ import annotations
 
@@ -45,35 +45,41 @@ def phi(begin: int, end: int, start: int, x: Rows, centre: Rows, phi: Rows) -> N
 
 
 @compiled
-def transpose(phi: Rows, out: Rows) -> None:
-    """φᵀ, its second half from the first. In tiles of 8×16: whole vectors of both tables."""
-    n, d = phi.shape[0], phi.shape[1] // 2
-    tall, wide = n // 8 * 8, d // 16 * 16
-    for left in range(0, wide, 16):
-        for top in range(0, tall, 8):
-            for c in range(16):
-                for i in range(8):
-                    out[left + c, top + i] = phi[top + i, left + c]
-    for i in range(n):
-        for c in range(wide if i < tall else 0, d):
-            out[c, i] = phi[i, c]
-    for c in range(d):
-        for i in range(n):
-            out[d + c, i] = out[c, i] * out[c, i]
+def centred(x: Rows, order: Rows, centre: Rows, y: Rows, spread: Rows) -> None:
+    """y = x − centre (n×d), its rows in this order, and the largest norms of y and of y² (2)."""
+    for i in range(len(x)):
+        first, second, row = F(0), F(0), order[i]
+        for c in range(len(centre)):
+            y[i, c] = x[row, c] - centre[c]
+        for c in range(len(centre)):
+            square = y[i, c] * y[i, c]
+            first += square
+            second += square * square
+        spread[0], spread[1] = max(spread[0], np.sqrt(first)), max(spread[1], np.sqrt(second))
 
 
 @compiled
-def linear(phi: Rows, centre: Rows, var0: Rows, cooling: np.float32, out: Rows) -> Rows:
-    """(x − centre) / Σ', over T, to `out` (rows×d); returns its product with the centre, rows."""
-    n, d = len(phi), len(centre)
-    own, scale = np.empty(n, F), cooling / var0
+def over(cooling: np.float32, var0: Rows) -> Rows:
+    """cooling / Σ', d, in the middle of an array: far from all others, as `compiled` asks of quotients."""
+    d = len(var0)
+    scale = np.empty(d + 64, F)[32 : 32 + d]
+    for c in range(d):
+        scale[c] = cooling / var0[c]
+    return scale
+
+
+@compiled
+def linear(y: Rows, centre: Rows, var0: Rows, cooling: np.float32, out: Rows) -> Rows:
+    """y / Σ', over T, to `out` (rows×d), y = x − centre; returns its product with the centre, rows."""
+    n, d = len(y), len(centre)
+    own, scale = np.empty(n, F), over(cooling, var0)
     for i in range(n):
         total = F(0)
         for c in range(d):
-            total += phi[i, c] * scale[c] * centre[c]
+            total += y[i, c] * scale[c] * centre[c]
         own[i] = total
         for c in range(d):
-            out[i, c] = phi[i, c] * scale[c]
+            out[i, c] = y[i, c] * scale[c]
     return own
 
 
@@ -81,7 +87,7 @@ def linear(phi: Rows, centre: Rows, var0: Rows, cooling: np.float32, out: Rows) 
 def constants(t: Rows, centre: Rows, var0: Rows, cooling: np.float32) -> Rows:
     """½ Σ_d (t_kd − centre_d)² / Σ'_d, over T: k."""
     k, d = t.shape
-    constant, scale = np.empty(k, F), cooling / var0
+    constant, scale = np.empty(k, F), over(cooling, var0)
     for j in range(k):
         total = F(0)
         for c in range(d):
