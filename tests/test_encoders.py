@@ -131,7 +131,8 @@ def test_weights_in_several_files(copied: Path) -> None:
     assert len(list(copied.glob("*.safetensors"))) > 1
     several = load(str(copied), device="cpu")
     image = torch.randn(1, 3, SIZE, SIZE)
-    assert torch.equal(one.encode_images(image), several.encode_images(image))
+    # The same weights lie elsewhere in memory, and on some processors a product's last digit hangs on that.
+    torch.testing.assert_close(one.encode_images(image), several.encode_images(image), rtol=0, atol=1e-6)
     assert several.provenance["weights_sha256"] != one.provenance["weights_sha256"]
     min(copied.glob("*.safetensors")).unlink()
     with pytest.raises(FileError, match=r"it has no model-00001-of-.*safetensors"):

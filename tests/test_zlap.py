@@ -17,8 +17,10 @@ from kedge.methods.zlap import ZLaP, conjugate_gradients
 from test_golden import column_distance, distances, entries, inputs, recording
 
 TOLERANCE = 5e-6
-# One image of sun397 is as near to its fifth text as to its sixth, to 1e-7; float32 took the other one.
-TIE = ("sun397_val_vitb32", "case_d", 108)
+# Of sun397, one image is as near to its fifth text as to its sixth, to 2e-7, and one to its fifth image as to its
+# sixth, to 3e-8: float32 takes either, by the processor. The recording took the sixth text and the fifth image.
+TIES = ("sun397_val_vitb32", "case_d")
+BETWEEN_TEXTS, BETWEEN_IMAGES = 108, 1719
 
 
 def batch(x: Tensor, t: Tensor) -> kedge.Batch:
@@ -44,14 +46,14 @@ def dense(x: Tensor, t: Tensor, damping: float = 0.3) -> Tensor:
 @pytest.mark.parametrize(("name", "case", "entry"), list(entries(r"case_\w/zlap/pred")))
 def test_recorded_output(name: str, case: str, entry: str) -> None:
     x, t = (torch.from_numpy(a) for a in inputs(name, case))
-    if (name, case) == TIE[:2]:
+    if (name, case) == TIES:
         off = distances(name, case, entry, ZLaP().scores(batch(x, t)).numpy())
         assert TOLERANCE < off.max() < 1e-3
-        best, texts = (x[TIE[2]].double() @ t.double().T).topk(6)
-        assert best[4] - best[5] < 2e-7
-        # The recording follows from an image moved by 1e-6 towards the sixth text.
-        x = x.clone()
-        x[TIE[2]] += 1e-6 * unit(t[texts[5]] - t[texts[4]])
+        given, x = x, x.clone()
+        for image, others, taken, left in ((BETWEEN_TEXTS, t, 5, 4), (BETWEEN_IMAGES, given, 4, 5)):
+            best, nearest = (given[image].double() @ others.double().T).topk(6)
+            assert best[4] - best[5] < 2e-7
+            x[image] += 1e-6 * unit(others[nearest[taken]] - others[nearest[left]])  # what follows is the recording
     scores = ZLaP().scores(batch(x, t))
     assert distances(name, case, entry, scores.numpy()).max() <= TOLERANCE
     assert column_distance(name, case, entry, scores.numpy()) <= 1e-4  # of some thousand images

@@ -99,6 +99,8 @@ def solve(
         solver.hard_counts()  # zero-shot's: most classes are idle from the first z-step on
     if iterations == 0:
         solver.mark()
+        solver.pull(z_steps)
+        return solver.result()
     solver.pull(z_steps)
     if rounded:
         solver.anchor(head.unit)
@@ -269,7 +271,7 @@ class Solver:
         z = self.next if spare else np.empty_like(self.log_y)
         by_rows(_kernels.assemble, z, z, self.order, self.u, shares, self.names, *self.live)
         if self.small:
-            del self.x, self.model, self.log_y, self.graph  # what is not its own
+            del self.x, self.var0, self.model, self.log_y, self.graph  # what is not its own
             _kept.solver = self
         return torch.from_numpy(z), change
 
@@ -361,7 +363,7 @@ _kept = threading.local()  # .solver: the last small one
 
 
 def is_near(n: int, k: int, d: int) -> bool:
-    """Are images and classes so few that φ and zᵀφ are kept, and a fit takes no product of matrices?"""
+    """Are images and classes so few that x − centre and zᵀφ are kept, and a fit takes no product of matrices?"""
     return n * k <= NEAR and n * d <= 2 * NEAR
 
 

@@ -39,6 +39,7 @@ LARGEST, LEAST = F(6.0), F(1e-2)  # of log w_ik, and of Σ_k w_ik: beyond, the r
 LITTLE = F(1e-8)  # times T, of an image of a class, in all: changes of z that may be left out of its moments. None of
 COARSE = F(8.0)  # them is more than so many times what all n could be
 MOST_OF_TWO = F(1.5)  # of the entries of two classes: beyond, all are scored
+COLDEST = F(1e-2)  # 1/T: at a higher T no more is left out (kedge's may be without end)
 FARTHEST, STEEP = F(4.0), F(3.1)  # a class whose scores may have moved by more is scored anew; e^s − 1 − s is at most
 # so many times s², for all s up to that
 NEARBY = 128  # images that are taken together, to be still in the cache for the next class; sums of more lose digits
@@ -490,13 +491,13 @@ def choose(
 ) -> tuple[int, int]:  # fmt: skip
     """Classes that have images and are not at rest, and classes that have none any more: how many of each.
 
-    Without what they were fitted to (fitted: 0×0), all that have images. anew: has a class no moments, or are fewer
-    entries of z to be added to zero than have changed?
+    Without what they were fitted to (fitted: no rows), all that have images. anew: has a class no moments, are fewer
+    entries of z to be added to zero than have changed, or would so little be left of the moments that digits are lost?
     """
     n, left, right, remembers = len(u), np.uint64(live), np.uint64(stop), len(fitted) > 0
     found, lost = 0, 0
     distance, moved, held = np.full(stop, F(0) if remembers else F(1)), np.zeros(stop, F), np.zeros(stop, F)
-    least = np.empty(stop, F)
+    least, total, rise = np.empty(stop, F), np.zeros(stop, F), np.zeros(stop, F)
     for c in range(left, right):
         least[c] = COARSE * dispensable(counts[names[c]], cooling) / F(n)
     for i in range(len(fitted)):
@@ -506,6 +507,10 @@ def choose(
             distance[c] += change
             moved[c] += F(1) if change > least[c] else F(0)
             held[c] += F(1) if z > least[c] else F(0)
+        for c in range(left, right):
+            z = share[i] * u[i, c]
+            total[c] += z
+            rise[c] += z - fitted[i, c]
     for slot in range(live, stop):
         k = names[slot]
         if counts[k] == F(0):
@@ -514,7 +519,7 @@ def choose(
                 lost += 1
         elif distance[slot] > at_rest or fitted_counts[k] == F(0) or abs(counts[k] - fitted_counts[k]) > F(0.5):
             chosen[found], classes[found] = slot, k
-            anew[found] = place[slot] < 0 or held[slot] < moved[slot]
+            anew[found] = place[slot] < 0 or held[slot] < moved[slot] or total[slot] < -rise[slot]
             found += 1
     return found, lost
 
@@ -522,7 +527,7 @@ def choose(
 @compiled
 def dispensable(count: np.float32, cooling: np.float32) -> np.float32:
     """The part of Σ_i z_ik that does not matter to log p / T of a class of so many images; of one, its variance."""
-    return LITTLE * max(count - F(1) + F(1) / COARSE, count / COARSE) / cooling
+    return LITTLE * max(count - F(1) + F(1) / COARSE, count / COARSE) / max(cooling, COLDEST)
 
 
 @compiled
@@ -893,7 +898,7 @@ def iterate(
         if steps % 2:
             u, next, now = next, u, 1 - now
         if last:
-            break  # no class will change any more
+            break  # no class is to be fitted again
     return now, live, stop, idle
 
 
@@ -1024,7 +1029,7 @@ def recall(
         k = classes[a]
         of_past = min(known[k], reliance * counts[a])
         share = of_past / (counts[a] + of_past)
-        scale = (F(1) - share) / mass[a]
+        scale = (F(1) - share) / max(mass[a], F(1e-37))
         for c in range(d):
             shift = mean[k, c] - centre[c]
             moments[a, c] = moments[a, c] * scale + share * shift
