@@ -214,8 +214,7 @@ class Solver:
     def anchor(self, head: TextHead) -> None:
         """Put every class on N(t_k, Σ'), t the head's. Fits are still anchored on the batch's own."""
         constant = _tables.constants(head.features.contiguous().numpy(), self.centre, self.var0, self.cooling)
-        blocks = ((0, len(self.x), self.y.tensor),) if self.near else self._blocks()
-        for start, stop, y in blocks:
+        for start, stop, y in self._blocks():  # or φ, which begins with it
             own = _tables.linear(y.numpy(), self.centre, self.var0, self.cooling, self.linear.array)
             out = self.anchors.tensor if self.near else self.anchors.tensor[start:stop]
             torch.mm(self.linear.top(stop - start), head.columns, out=out)
@@ -308,7 +307,7 @@ class Solver:
         told = (self.names, *self.live, counts, self.fitted_counts, self.fitted, all_of_them, self.cooling, self.place)
         found, lost = _kernels.choose(self.u, share, *told, *self.lists)
         self.chosen, self.classes, self.vacated = chosen[:found], classes[:found], vacated[:lost]
-        self.fitted_counts, out = counts, self.moment.top(found)
+        self.fitted_counts = counts
         if self.near:
             tables = (self.u, share, self.fitted, self.y.array, self.cooling, self.sums.array, self.masses)
             places = (self.place, self.drift, self.places)
@@ -316,6 +315,7 @@ class Solver:
             np.take(self.sums.array, self.places[:found], axis=0, out=self.moment.array[:found])
             np.take(self.masses, self.places[:found], out=self.mass[:found])
         else:
+            out = self.moment.top(found)
             for start, stop, phi in self._blocks():
                 columns = self._wide(self.columns, stop - start)
                 _kernels.gather(self.u, share, start, self.chosen, columns.array, self.mass)
@@ -334,8 +334,7 @@ class Solver:
             return
         found = len(self.classes)
         tables = (self.u, self.w, self.unary, self.rows, self.reach, *self.live, self.idle)
-        blocks = ((0, len(self.x), self.y.tensor),) if self.near else self._blocks()
-        for start, stop, phi in blocks:
+        for start, stop, phi in self._blocks():
             scores = self._wide(self.scores, stop - start)
             if self.near:
                 _kernels.all_scores(self.y.array, self.eta.array[:found], scores.array)
@@ -347,7 +346,13 @@ class Solver:
         self.fresh = None
 
     def _blocks(self) -> Iterator[tuple[int, int, Tensor]]:
-        """φ = [x − centre, (x − centre)²] (rows×2d), see _gaussian.py, of rows start to stop: made when needed."""
+        """φ = [x − centre, (x − centre)²] (rows×2d), see _gaussian.py, of rows start to stop: made when needed.
+
+        Where all is near, x − centre (n×d) alone, which is kept.
+        """
+        if self.near:
+            yield 0, len(self.x), self.y.tensor
+            return
         for start in range(0, len(self.x), BLOCK_ROWS):
             stop = min(start + BLOCK_ROWS, len(self.x))
             by_rows(_tables.phi, self.phi.array, start, self.x, self.centre, self.phi.array, stop=stop - start)
