@@ -320,6 +320,16 @@ class TestManyTasksOfOneFeatureSet:
         torch.testing.assert_close(part.log_zero_shot, alone.log_zero_shot, atol=1e-5, rtol=1e-6)
         torch.testing.assert_close(part.shared_variance, alone.shared_variance, atol=0, rtol=1e-5)
 
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # float64 is torch's form
+    @pytest.mark.parametrize(("k", "n"), [(1, 1), (2, 3), (103, 100), (210, 101), (400, 250)])
+    def test_the_variance_of_a_part_is_that_of_its_images_alone(self, k: int, n: int, dtype: torch.dtype) -> None:
+        f = simulate(max(n, k, 300), k, d=24, seed=n)
+        everything = Batch(f.image_features.to(dtype), f.head.like(f.image_features.to(dtype)))
+        rows = torch.randperm(len(f), generator=torch.Generator().manual_seed(0))[:n]
+        alone = Batch(everything.features[rows], everything.head).shared_variance
+        tolerance = 2e-6 if dtype == torch.float32 else 1e-12
+        torch.testing.assert_close(everything.take(rows).shared_variance, alone, atol=0, rtol=tolerance)
+
     def test_views_go_along(self) -> None:
         views = torch.randn(4, 3, 8, generator=torch.Generator().manual_seed(0))
         f = simulate(4, 3, d=8)

@@ -129,7 +129,7 @@ def test_rows_that_others_pull_strongly_do_not_freeze(seed: int) -> None:
 def test_what_is_not_a_number_stays_within_its_arrays() -> None:
     z, labels = np.full((2, 4), np.nan, np.float32), np.full(2, -1)
     z.view(np.int32)[:] |= np.int32(-(2**31))  # as a processor makes them
-    _kernels.best(0, 2, z, _kernels.nothing_known(2), np.arange(4), np.zeros(2, np.int64), labels, 0, 4, 0)
+    _kernels.best(0, 2, z, _kernels.nothing_known(2), np.arange(4), labels, 0, 4, 0)
     assert ((labels >= 0) & (labels < 4)).all()
 
 

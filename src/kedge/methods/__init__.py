@@ -25,7 +25,7 @@ from torch import Tensor
 from ..errors import InputError, SettingError, did_you_mean
 from ..features import TextHead
 from ._compiled import compiled_solver
-from ._gaussian import VARIANCE_FLOOR, floored, shared_variance, squared_distances
+from ._gaussian import floored, shared_variance, squared_distances
 from ._settings import check_names
 
 State = Mapping[
@@ -86,16 +86,18 @@ class Batch:
         """Σ' = Σ_ik ŷ_ik (x_i − t_k)² / n, d: one variance for the text prototypes as means."""
         if self._part_of:
             whole, rows = self._part_of
-            distances = whole._squared_distances
-            fast = None if distances.requires_grad else compiled_solver("._tables", distances)
+            of_images, centre = whole._squared_distances
+            fast = None if of_images.requires_grad else compiled_solver("._kernels", of_images)
             if fast:  # in a small batch a few torch calls take long
-                return torch.from_numpy(fast.mean_of(distances.numpy(), rows.numpy(), VARIANCE_FLOOR / self.head.d))
-            return floored(distances.index_select(0, rows).mean(dim=0))
+                tables = (of_images, rows, self.log_zero_shot, self.head.features.contiguous(), centre)
+                return floored(torch.from_numpy(fast.mean_distance(*(table.numpy() for table in tables))))
+            y = self.log_zero_shot.exp().mean(dim=0)
+            return floored(of_images.index_select(0, rows).mean(dim=0) + y @ (self.head.features - centre).square())
         return shared_variance(self.features, self.head.features, self.log_zero_shot)
 
     @cached_property
-    def _squared_distances(self) -> Tensor:
-        """Σ_k ŷ_ik (x_i − t_k)², n×d."""
+    def _squared_distances(self) -> tuple[Tensor, Tensor]:
+        """What Σ' of any of its images is made of, see _gaussian.py: n×d, and d."""
         return squared_distances(self.features, self.head.features, self.log_zero_shot)
 
 

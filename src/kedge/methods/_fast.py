@@ -156,7 +156,7 @@ class Solver:
         self.names, self.slots = np.empty(k + room, np.uint64), np.empty(k, np.int64)  # class of a column, and reverse
         self.live, self.idle = (0, k), 0  # live classes are in columns from the one to the other, idle ones before idle
         self.in_turn = np.arange(n)  # images in the order they are given
-        self.labels, self.idle_labels = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self.labels = np.zeros(n, np.int64)
         self.no_prior, self.no_own = np.ones(k + room, F), np.empty(0, F)
         # What is to be fitted, columns and classes; columns that fall back to their anchors; are moments summed anew?
         self.lists = (*(np.empty(k, np.uint64) for _ in range(3)), np.empty(k, np.bool_))
@@ -237,8 +237,7 @@ class Solver:
 
     def iterate(self, iterations: int, steps: int, soft: bool) -> None:
         """Fits, and z-steps after each: all that is left to do after the first z-steps, of few images."""
-        columns, labels = (self.names, self.slots), (self.idle_labels, self.labels)
-        known = (self.log_y, self.y.array, self.anchored, *columns, *labels, self.cooling)
+        known = (self.log_y, self.y.array, self.anchored, self.names, self.slots, self.labels, self.cooling)
         classes = (self.eta.array, self.constant, self.moved, self.spread, self.place, self.drift)
         kept = (self.sums.array, self.masses, *classes, self.fitted, self.seen)
         told: tuple[Any, ...] = (self.pulled, known, (*self.lists, self.places), self.model, kept, self.before)
@@ -280,7 +279,7 @@ class Solver:
 
     def hard_counts(self) -> Rows:
         """How many images have class k as their best, k. Classes that have any become live."""
-        told = (self.u, self.rows, self.names, self.idle_labels, self.labels, *self.live, self.idle)
+        told = (self.u, self.rows, self.names, self.labels, *self.live, self.idle)
         by_rows(_kernels.best, self.log_y, *told)
         counts, active, missing = _kernels.tally(self.labels, self.slots)
         self.enliven(counts, active, missing)

@@ -115,15 +115,18 @@ def _total_squares(x: Tensor, x2: Tensor, y: Tensor, mu: Tensor) -> Tensor:
     return total
 
 
-def squared_distances(x: Tensor, t: Tensor, log_y: Tensor) -> Tensor:
-    """Σ_k ŷ_ik (x_i − t_k)², n×d, whose mean over images is `shared_variance`."""
+def squared_distances(x: Tensor, t: Tensor, log_y: Tensor) -> tuple[Tensor, Tensor]:
+    """What `shared_variance` of any of these images is made of: a (n×d) and c (d).
+
+    Σ_k ŷ_ik (x_i − t_k)² = a_i + Σ_k ŷ_ik (t_k − c)². To make a takes one product of matrices, for all batches at once;
+    what is left, a batch needs of its mean ŷ alone.
+    """
     centre, out = x.mean(dim=0), torch.empty_like(x)
     mu = t - centre
-    mu2 = mu * mu
     for rows in row_blocks((len(x), len(centre) + len(t))):
-        block, y = x[rows] - centre, log_y[rows].exp()
-        torch.mm(y, mu2, out=out[rows]).addcmul_(block, torch.addmm(block, y, mu, alpha=-2))
-    return out
+        block = x[rows] - centre
+        torch.mul(block, torch.addmm(block, log_y[rows].exp(), mu, alpha=-2), out=out[rows])
+    return out, centre
 
 
 def floored(var: Tensor) -> Tensor:

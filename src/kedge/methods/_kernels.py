@@ -56,12 +56,10 @@ DRIFT = 4  # of that, its idle classes
 REFERENCE, TOTAL = 6, 7  # r_i, and Σ_k w_ik
 STIRRED = 8  # how far w_i changed since z_i last moved
 STRAYED = 9  # how far z_i moved since its label was last looked up
-IDLE = 10  # Σ u_ik of the idle classes
-OWED = 11  # how far the idle classes of its neighbours drifted, as they pull, since its own were last computed
-AHEAD = 12  # 1: its idle classes are newer in u than in next
-UNSEEN = 13  # 1: the best of its idle classes was not looked up since they were computed
-BEST = 14  # u of that class
-KNOWN = 15
+IDLE, PEAK = 10, 11  # Σ_k u_ik of the idle classes, and the largest u_ik
+OWED = 12  # how far the idle classes of its neighbours drifted, as they pull, since its own were last computed
+AHEAD = 13  # 1: its idle classes are newer in u than in next
+KNOWN = 14
 
 
 def compiled(kernel: Kernel) -> Kernel:
@@ -138,6 +136,42 @@ def exponentials(begin: int, end: int, logs: Rows, out: Rows) -> None:
 
 
 # Before the first z-step
+
+
+@compiled
+def mean_distance(of_images: Rows, rows: Rows, log_y: Rows, t: Rows, centre: Rows) -> Rows:
+    """The mean of a_i + Σ_k ŷ_ik (t_k − c)², d, c the centre; a (`of_images`) of all images, the batch's in `rows` (n).
+
+    Sums of a hundred terms in float32, and of these in float64. Four classes at a time: fewer passes.
+    """
+    n, k, d = len(rows), log_y.shape[1], np.uint64(len(centre))
+    total, part, mass = np.zeros(d, np.float64), np.empty(d, F), np.zeros(k + 3, F)
+    y, power = np.empty(k, F), np.empty(k, np.int32)
+    for first in range(0, n, 100):
+        part[:] = F(0)
+        for i in range(first, min(first + 100, n)):
+            row = rows[i]
+            for c in range(k):
+                y[c] = log_y[i, c]
+            exp(y, 0, k, power)
+            for c in range(k):
+                mass[c] += y[c]
+            for c in range(d):
+                part[c] += of_images[row, c]
+        for c in range(d):
+            total[c] += part[c]
+    for first in range(0, k, 100):
+        part[:] = F(0)
+        for j in range(first, min(first + 100, k), 4):
+            m, m2, m3, m4 = mass[j], mass[j + 1], mass[j + 2], mass[j + 3]  # 0 behind the last class
+            j2, j3, j4 = np.uint64(min(j + 1, k - 1)), np.uint64(min(j + 2, k - 1)), np.uint64(min(j + 3, k - 1))
+            for c in range(d):
+                v, v2, v3, v4 = t[j, c] - centre[c], t[j2, c] - centre[c], t[j3, c] - centre[c], t[j4, c] - centre[c]
+                part[c] += m * v * v + m2 * v2 * v2 + m3 * v3 * v3 + m4 * v4 * v4
+        for c in range(d):
+            total[c] += part[c]
+    mean: Rows = (total / n).astype(F)
+    return mean
 
 
 @compiled
@@ -299,7 +333,7 @@ def pull(
             continue
 
         total, change, idle_total, idle_change = F(0), F(0), at_idle, F(0)
-        stale = idle > 0 and strength > HEAVY
+        stale = idle > 0 and (strength > HEAVY or owed >= ENDLESS)
         for part in range(2):
             if part == 1 and not stale:
                 break
@@ -349,15 +383,15 @@ def pull(
                 next[i, c] = pull[c]
             if part == 0:
                 total, change = mass, step
-                # Are the idle classes to be computed anew, because z would move by this otherwise?
-                stale |= idle > 0 and owed * at_idle > AT_REST * (mass + at_idle)
+                # Would the idle classes' z move by this? At most by Σ_k u_ik δ_k ≤ max_k u_ik · Σ_k δ_k, over Σ_k u_ik
+                stale |= idle > 0 and owed * rows[PEAK, i] > AT_REST * (mass + at_idle)
             else:
                 idle_total, idle_change = mass, step
         if strength > HEAVY:
             told = (prior, unary, u, next, pull, power, live, stop, idle)
             total, change, idle_total, idle_change = in_logarithms(i, *told)
         if stale:
-            rows[OWED, i], rows[AHEAD, i], rows[UNSEEN, i] = F(0), F(1), F(1)
+            rows[OWED, i], rows[AHEAD, i], rows[PEAK, i] = F(0), F(1), next[i, top(i, next, 0, idle)]
         elif rows[AHEAD, i] > F(0):  # let both tables have the same
             for c in range(np.uint64(idle)):
                 next[i, c] = u[i, c]
@@ -418,24 +452,18 @@ def pulls(
 
 
 @compiled
-def best(
-    begin: int, end: int, u: Rows, rows: Rows, names: Rows, idle_labels: Rows, labels: Rows, live: int, stop: int,
-    idle: int,
-) -> None:  # fmt: skip
+def best(begin: int, end: int, u: Rows, rows: Rows, names: Rows, labels: Rows, live: int, stop: int, idle: int) -> None:
     """The best class of the rows that strayed, the first of equals."""
     for i in range(begin, end):
         if rows[STRAYED, i] <= AT_REST:
             continue
         rows[STRAYED, i] = F(0)
         column = top(i, u, live, stop)
-        label, best = np.int64(names[column]), u[i, column]
-        if idle > 0:
-            if rows[UNSEEN, i] > F(0):
-                idle_labels[i] = top(i, u, 0, idle)
-                rows[BEST, i], rows[UNSEEN, i] = u[i, idle_labels[i]], F(0)
-            if rows[BEST, i] > best or (rows[BEST, i] == best and idle_labels[i] < label):
-                label = idle_labels[i]
-        labels[i] = label
+        labels[i] = names[column]
+        if idle > 0 and rows[PEAK, i] >= u[i, column]:
+            other = top(i, u, 0, idle)
+            if rows[PEAK, i] > u[i, column] or other < labels[i]:
+                labels[i] = other
 
 
 @compiled
@@ -867,7 +895,7 @@ def iterate(
     Returns now, live, stop and idle of the end. before: z before the last z-steps, out.
     """
     u, next, w, unary, rows, graph, live, stop, idle = pulled
-    log_y, y, anchored, names, slots, idle_labels, labels, cooling = known
+    log_y, y, anchored, names, slots, labels, cooling = known
     chosen, classes, vacated, anew, places = lists
     moments, mass, eta, constant, moved, spread, place, drift, fitted, seen = kept
     fitted_counts, none = np.zeros(len(slots), F), np.empty(0, F)
@@ -875,7 +903,7 @@ def iterate(
         if soft:
             counts = sums(u, rows[SHARE + now], live, stop)
         else:
-            best(0, len(u), u, rows, names, idle_labels, labels, live, stop, idle)
+            best(0, len(u), u, rows, names, labels, live, stop, idle)
             counts, _, missing = tally(labels, slots)
             if missing:
                 tables = (fitted, names, slots, place, now, u, next, w, unary, rows)
@@ -938,7 +966,7 @@ def revive(
         total = F(0)
         for c in range(idle):
             total += u[i, c]
-        rows[IDLE, i], rows[UNSEEN, i] = total, F(1)
+        rows[IDLE, i], rows[PEAK, i] = total, u[i, top(i, u, 0, idle)]
 
 
 @compiled
@@ -1153,5 +1181,5 @@ def rounds(
             prior[c] = by_class[c]
         for i in range(len(u)):
             rows[STIRRED, i] += turned
-            rows[OWED, i] += idle_turned
+            rows[OWED, i] += idle_turned * rows[IDLE, i] / max(rows[PEAK, i], F(1e-30))  # of all idle classes
     return few

@@ -20,20 +20,6 @@ def centre(x: Rows) -> Rows:
 
 
 @compiled
-def mean_of(table: Rows, rows: Rows, floor: float) -> Rows:
-    """The mean of these rows of a table, d, and at least the floor."""
-    n, d = len(rows), table.shape[1]
-    total, mean = np.zeros(d, np.float64), np.empty(d, F)
-    for i in range(n):
-        row = rows[i]
-        for c in range(d):
-            total[c] += np.float64(table[row, c])
-    for c in range(d):
-        mean[c] = max(total[c] / n, floor)
-    return mean
-
-
-@compiled
 def phi(begin: int, end: int, start: int, x: Rows, centre: Rows, phi: Rows) -> None:
     """φ = [x − centre, (x − centre)²], from row `start` of x on."""
     d = len(centre)
