@@ -12,8 +12,9 @@ hundred small torch calls, and most of its time is the calls themselves. Here a 
 
 and one call (iterate) makes all of them but the first z-steps. Which of this can be left out?
 
-What is at rest. Between z-steps only z changes: an image whose own w and whose neighbours moved by less than 1e-6 would
-itself move by little more (rows that others pull strongly are always looked at after a fit). A class whose column of z
+What is at rest. Between z-steps only z changes: an image whose own w and whose neighbours' pull moved by less than 1e-6
+since it was last computed would itself move by little more (rows that others pull strongly are always looked at after a
+fit). A class whose column of z
 moved by less than 1e-5 since its last fit (sum over images) would get nearly the same parameters. Both are most of the
 work in later iterations, and leaving it out changes z by some 1e-6, as float32's rounding does.
 

@@ -52,11 +52,11 @@ LOG2E, LN2_HIGH, LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
 # What is known of each image: rows of `Solver.rows`. Of the first three there are two, of this z-step and of the next.
 SHARE = 0  # z_ik = share_i u_ik
 MOVED = 2  # how far z_i moved in a step: at most Σ_k of the changes
-DRIFT = 4  # of that, its idle classes
+DRIFT = 4  # how far its idle classes moved, as the root of the sum of squares
 REFERENCE, TOTAL = 6, 7  # r_i, and Σ_k w_ik
-STIRRED = 8  # how far w_i changed since z_i last moved
+STIRRED = 8  # how far w_i, and what pulls at z_i, changed since z_i was last computed
 STRAYED = 9  # how far z_i moved since its label was last looked up
-IDLE, PEAK = 10, 11  # Σ_k u_ik of the idle classes, and the largest u_ik
+IDLE, NORM = 10, 11  # Σ_k u_ik of the idle classes, and the root of Σ_k u_ik²
 OWED = 12  # how far the idle classes of its neighbours drifted, as they pull, since its own were last computed
 AHEAD = 13  # 1: its idle classes are newer in u than in next
 KNOWN = 14
@@ -312,16 +312,14 @@ def pull(
     next_shares, moves, drifts = rows[SHARE + 1 - now], rows[MOVED + 1 - now], rows[DRIFT + 1 - now]
     for i in range(begin, end):
         first, last = offsets[i], offsets[i + 1]
-        most, owed, strength = F(0), rows[OWED, i], reach[i]
+        stirred, owed, strength = rows[STIRRED, i], rows[OWED, i], reach[i]
         for e in range(first, last):
-            most = max(most, moved[columns[e]])
-        if strength > GENTLE:  # their pulls add up
-            most *= strength
+            stirred += abs(values[e]) * moved[columns[e]]
         for e in range(first, last if idle > 0 else first):
             owed += abs(values[e]) * drifted[columns[e]]
-        rows[OWED, i], share, at_idle = owed, shares[i], rows[IDLE, i]
-        at_rest = max(most, rows[STIRRED, i]) <= AT_REST
-        if at_rest:
+        rows[OWED, i], share, at_idle, norm = owed, shares[i], rows[IDLE, i], rows[NORM, i]
+        if stirred <= AT_REST:
+            rows[STIRRED, i] = stirred
             if moved[i] > F(0):  # else both tables have it
                 for c in range(np.uint64(live), np.uint64(stop)):
                     next[i, c] = u[i, c]
@@ -332,7 +330,7 @@ def pull(
             next_shares[i], moves[i], drifts[i] = share, F(0), F(0)
             continue
 
-        total, change, idle_total, idle_change = F(0), F(0), at_idle, F(0)
+        total, change, idle_total, idle_change, drift, next_norm = F(0), F(0), at_idle, F(0), F(0), norm
         stale = idle > 0 and (strength > HEAVY or owed >= ENDLESS)
         for part in range(2):
             if part == 1 and not stale:
@@ -359,7 +357,7 @@ def pull(
                 for c in range(left, right):
                     pull[c] += g * u[j, c] + g2 * u[j2, c] + g3 * u[j3, c]
 
-            mass, step = F(0), F(0)
+            mass, step, steps, squares = F(0), F(0), F(0), F(0)
             if strength <= GENTLE:  # exp(v) = exp(v/8)^8, with |v/8| ≤ 1/4
                 for c in range(left, right):
                     r = pull[c] * F(0.125)
@@ -383,15 +381,19 @@ def pull(
                 next[i, c] = pull[c]
             if part == 0:
                 total, change = mass, step
-                # Would the idle classes' z move by this? At most by Σ_k u_ik δ_k ≤ max_k u_ik · Σ_k δ_k, over Σ_k u_ik
-                stale |= idle > 0 and owed * rows[PEAK, i] > AT_REST * (mass + at_idle)
+                # Would the idle classes' z move by this? By Cauchy and Schwarz Σ_k u_ik δ_k is at most |u_i| |δ|
+                stale |= idle > 0 and owed * norm > AT_REST * (mass + at_idle)
             else:
-                idle_total, idle_change = mass, step
+                for c in range(left, right):
+                    steps += (pull[c] - u[i, c]) ** 2
+                    squares += pull[c] * pull[c]
+                idle_total, idle_change, drift, next_norm = mass, step, np.sqrt(steps), np.sqrt(squares)
         if strength > HEAVY:
             told = (prior, unary, u, next, pull, power, live, stop, idle)
             total, change, idle_total, idle_change = in_logarithms(i, *told)
+            drift, next_norm = idle_change, idle_total  # which are no less
         if stale:
-            rows[OWED, i], rows[AHEAD, i], rows[PEAK, i] = F(0), F(1), next[i, top(i, next, 0, idle)]
+            rows[OWED, i], rows[AHEAD, i] = F(0), F(1)
         elif rows[AHEAD, i] > F(0):  # let both tables have the same
             for c in range(np.uint64(idle)):
                 next[i, c] = u[i, c]
@@ -400,9 +402,9 @@ def pull(
         # |u'/U' − u/U| ≤ |u' − u|/U' + u |1/U' − 1/U|, of live and of idle classes
         share_next = F(1) / total
         shift = abs(share_next - share)
-        drifts[i] = idle_change * share_next + at_idle * shift
-        moves[i] = drifts[i] + change * share_next + abs(F(1) / share - at_idle) * shift
-        next_shares[i], rows[IDLE, i], rows[STIRRED, i] = share_next, idle_total, F(0)
+        drifts[i] = drift * share_next + norm * shift
+        moves[i] = (change + idle_change) * share_next + shift / share
+        next_shares[i], rows[IDLE, i], rows[NORM, i], rows[STIRRED, i] = share_next, idle_total, next_norm, F(0)
         rows[STRAYED, i] += moves[i]
 
 
@@ -460,9 +462,9 @@ def best(begin: int, end: int, u: Rows, rows: Rows, names: Rows, labels: Rows, l
         rows[STRAYED, i] = F(0)
         column = top(i, u, live, stop)
         labels[i] = names[column]
-        if idle > 0 and rows[PEAK, i] >= u[i, column]:
+        if idle > 0 and F(1.001) * rows[NORM, i] >= u[i, column]:  # a norm is no less than the largest (but for digits)
             other = top(i, u, 0, idle)
-            if rows[PEAK, i] > u[i, column] or other < labels[i]:
+            if u[i, other] > u[i, column] or (u[i, other] == u[i, column] and other < labels[i]):
                 labels[i] = other
 
 
@@ -963,10 +965,11 @@ def revive(
                 u[i, k], next[i, k], w[i, k], unary[i, k] = F(0), F(0), F(0), LOWEST
             column += 1
     for i in range(len(u)):
-        total = F(0)
+        total, squares = F(0), F(0)
         for c in range(idle):
             total += u[i, c]
-        rows[IDLE, i], rows[PEAK, i] = total, u[i, top(i, u, 0, idle)]
+            squares += u[i, c] * u[i, c]
+        rows[IDLE, i], rows[NORM, i] = total, np.sqrt(squares)
 
 
 @compiled
@@ -1181,5 +1184,5 @@ def rounds(
             prior[c] = by_class[c]
         for i in range(len(u)):
             rows[STIRRED, i] += turned
-            rows[OWED, i] += idle_turned * rows[IDLE, i] / max(rows[PEAK, i], F(1e-30))  # of all idle classes
+            rows[OWED, i] += idle_turned * rows[IDLE, i] / max(rows[NORM, i], F(1e-30))
     return few
