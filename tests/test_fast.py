@@ -556,6 +556,20 @@ def test_idle_classes_follow_when_their_row_starts_anew(steps: int) -> None:
     np.testing.assert_allclose(z, [[1 / (1 + np.exp(-1)), np.exp(-1) / (1 + np.exp(-1)), 0]], atol=1e-6)
 
 
+def test_small_changes_of_a_neighbour_add_up_until_an_image_is_computed() -> None:
+    """Image 0 rests for two z-steps in which image 1 moves by 0.8e-6, pulling by half of that, and not for three."""
+    tables = [np.full((2, 2), 0.5, np.float32) for _ in range(4)]  # u, next, w, unary
+    graph = (np.array([0.5, 0], np.float32), np.array([0, 1, 1]), np.array([1], np.int32), np.array([0.5], np.float32))
+    rows = _kernels.nothing_known(2)
+    rows[_kernels.STIRRED] = 0
+    computed = []
+    for _ in range(3):
+        rows[_kernels.MOVED] = (0, 0.8e-6)
+        _kernels.pull(0, 2, np.ones(2, np.float32), 0, *tables, rows, graph, 0, 2, 0)
+        computed.append(rows[_kernels.STIRRED, 0] == 0)
+    assert computed == [False, False, True]
+
+
 @pytest.mark.usefixtures("idle_apart")
 @pytest.mark.parametrize("logit_scale", [1.0, 20.0])
 def test_kedge_where_no_class_is_present(logit_scale: float) -> None:
