@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import kedge
-from kedge import Batch, FeatureSet, Step, progress
+from kedge import Batch, FeatureSet, Step, TextHead, progress
 from kedge.errors import ContractError, FileError, InputError, SettingError
 from kedge.evaluate import all_images, dataset_name, evaluate
 from kedge.methods import State
@@ -329,6 +329,20 @@ class TestManyTasksOfOneFeatureSet:
         alone = Batch(everything.features[rows], everything.head).shared_variance
         tolerance = 2e-6 if dtype == torch.float32 else 1e-12
         torch.testing.assert_close(everything.take(rows).shared_variance, alone, atol=0, rtol=tolerance)
+
+    def test_the_variance_of_many_images_keeps_its_digits(self) -> None:
+        x = torch.nn.functional.normalize(torch.randn(20_000, 8, generator=torch.Generator().manual_seed(0)) + 1)
+        everything = Batch(x, TextHead.from_arrays(x[:50]))
+        part = everything.take(torch.arange(len(x)))
+        torch.testing.assert_close(part.shared_variance, everything.shared_variance, atol=0, rtol=1e-6)
+
+    def test_the_variance_of_a_part_where_prototypes_are_learned(self) -> None:
+        x = simulate(30, 5, d=32).image_features
+        t = x[:5].clone().requires_grad_()
+        everything = Batch(x, TextHead(t))
+        with torch.no_grad():
+            expected = everything.take(torch.arange(9)).shared_variance
+        torch.testing.assert_close(everything.take(torch.arange(9)).shared_variance, expected, atol=0, rtol=1e-5)
 
     def test_views_go_along(self) -> None:
         views = torch.randn(4, 3, 8, generator=torch.Generator().manual_seed(0))

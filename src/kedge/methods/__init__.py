@@ -87,9 +87,9 @@ class Batch:
         if self._part_of:
             whole, rows = self._part_of
             of_images, centre = whole._squared_distances
-            fast = None if of_images.requires_grad else compiled_solver("._kernels", of_images)
-            if fast:  # in a small batch a few torch calls take long
-                tables = (of_images, rows, self.log_zero_shot, self.head.features.contiguous(), centre)
+            tables = (of_images, rows, self.log_zero_shot, self.head.features.contiguous(), centre)
+            grad = any(table.requires_grad for table in tables)
+            if fast := None if grad else compiled_solver("._kernels", of_images):  # a few torch calls would take long
                 return floored(torch.from_numpy(fast.mean_distance(*(table.numpy() for table in tables))))
             y = self.log_zero_shot.exp().mean(dim=0)
             return floored(of_images.index_select(0, rows).mean(dim=0) + y @ (self.head.features - centre).square())

@@ -145,25 +145,27 @@ def mean_distance(of_images: Rows, rows: Rows, log_y: Rows, t: Rows, centre: Row
     Sums of a hundred terms in float32, and of these in float64. Four classes at a time: fewer passes.
     """
     n, k, d = len(rows), log_y.shape[1], np.uint64(len(centre))
-    total, part, mass = np.zeros(d, np.float64), np.empty(d, F), np.zeros(k + 3, F)
-    y, power = np.empty(k, F), np.empty(k, np.int32)
+    total, part, y, power = np.zeros(d, np.float64), np.empty(d, F), np.empty(k, F), np.empty(k, np.int32)
+    mass, part_mass = np.zeros(k + 3, np.float64), np.empty(k, F)
     for first in range(0, n, 100):
-        part[:] = F(0)
+        part[:], part_mass[:] = F(0), F(0)
         for i in range(first, min(first + 100, n)):
             row = rows[i]
             for c in range(k):
                 y[c] = log_y[i, c]
             exp(y, 0, k, power)
             for c in range(k):
-                mass[c] += y[c]
+                part_mass[c] += y[c]
             for c in range(d):
                 part[c] += of_images[row, c]
+        for c in range(k):
+            mass[c] += part_mass[c]
         for c in range(d):
             total[c] += part[c]
     for first in range(0, k, 100):
         part[:] = F(0)
         for j in range(first, min(first + 100, k), 4):
-            m, m2, m3, m4 = mass[j], mass[j + 1], mass[j + 2], mass[j + 3]  # 0 behind the last class
+            m, m2, m3, m4 = F(mass[j]), F(mass[j + 1]), F(mass[j + 2]), F(mass[j + 3])  # 0 behind the last class
             j2, j3, j4 = np.uint64(min(j + 1, k - 1)), np.uint64(min(j + 2, k - 1)), np.uint64(min(j + 3, k - 1))
             for c in range(d):
                 v, v2, v3, v4 = t[j, c] - centre[c], t[j2, c] - centre[c], t[j3, c] - centre[c], t[j4, c] - centre[c]
@@ -190,7 +192,8 @@ def unite(names: Rows, slots: Rows, rows: Rows, now: int) -> None:
     for k in range(len(slots)):
         names[k] = slots[k] = k
     for i in range(rows.shape[1]):
-        rows[IDLE, i], rows[MOVED + now, i] = F(0), F(1)  # the two tables may differ, even in rows at rest
+        rows[IDLE, i], rows[NORM, i] = F(0), F(0)
+        rows[MOVED + now, i] = F(1)  # the two tables may differ, even in rows at rest
 
 
 @compiled
@@ -969,7 +972,10 @@ def revive(
         for c in range(idle):
             total += u[i, c]
             squares += u[i, c] * u[i, c]
-        rows[IDLE, i], rows[NORM, i] = total, np.sqrt(squares)
+        norm, spread = np.sqrt(squares), total * rows[NORM, i]
+        if spread > rows[IDLE, i] * norm > F(0):  # what all of them are owed alike weighs more: see `rounds`
+            rows[OWED, i] *= spread / (rows[IDLE, i] * norm)
+        rows[IDLE, i], rows[NORM, i] = total, norm
 
 
 @compiled
@@ -1167,7 +1173,7 @@ def rounds(
         for i in range(len(u)):
             drift += rows[DRIFT + now, i]
         drifted[0] += drift
-        if idle > 0 and drifted[0] > CLASS_AT_REST:
+        if idle > 0 and drifted[0] > F(0.1) * CLASS_AT_REST:  # a tenth: of a norm, and sums move by more
             of_idle, drifted[0] = sums(u, share, 0, idle), F(0)
             for c in range(idle):
                 if slots[c] < 0:
