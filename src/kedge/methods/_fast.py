@@ -259,7 +259,7 @@ class Solver:
 
     def mark(self) -> None:
         """Before the last z-steps: `result` tells how far they went."""
-        _kernels.mark(self.u, self.rows, self.now, *self.before)
+        _kernels.mark(self.u, self.rows, self.now, *self.live, self.idle, *self.before)
 
     def result(self) -> tuple[Tensor, float]:
         """z (n×k), and the largest change of an entry since `mark`. The solver must not be used any more."""

@@ -70,22 +70,27 @@ def _among_few(x: Rows, m: int, lowest: float) -> tuple[Rows, Rows]:
 
 @compiled
 def _products(x: Rows, out: Rows) -> None:
-    """x xᵀ, n×n: two rows with two at a time, on and below the diagonal. An odd last row goes with itself."""
+    """x xᵀ, n×n: four rows with two at a time, on and below the diagonal. Behind the last it goes on with the last."""
     last, zero = len(x) - 1, np.float32(0)
-    for i in range(0, len(x), 2):
-        p = min(i + 1, last)
-        for j in range(0, i + 1, 2):
+    for i in range(0, len(x), 4):
+        i2, i3, i4 = min(i + 1, last), min(i + 2, last), min(i + 3, last)
+        for j in range(0, min(i + 4, len(x)), 2):
             q = min(j + 1, last)
-            ij = iq = pj = pq = zero
-            for c in range(x.shape[1]):
-                ij += x[i, c] * x[j, c]
-                iq += x[i, c] * x[q, c]
-                pj += x[p, c] * x[j, c]
-                pq += x[p, c] * x[q, c]
-            out[i, j] = out[j, i] = ij
-            out[i, q] = out[q, i] = iq
-            out[p, j] = out[j, p] = pj
-            out[p, q] = out[q, p] = pq
+            s = s2 = s3 = s4 = r = r2 = r3 = r4 = zero
+            for c in range(np.uint64(x.shape[1])):
+                v, v2, v3, v4 = x[i, c], x[i2, c], x[i3, c], x[i4, c]
+                s += v * x[j, c]
+                s2 += v2 * x[j, c]
+                s3 += v3 * x[j, c]
+                s4 += v4 * x[j, c]
+                r += v * x[q, c]
+                r2 += v2 * x[q, c]
+                r3 += v3 * x[q, c]
+                r4 += v4 * x[q, c]
+            out[i, j], out[i2, j], out[i3, j], out[i4, j] = s, s2, s3, s4
+            out[i, q], out[i2, q], out[i3, q], out[i4, q] = r, r2, r3, r4
+            out[j, i], out[j, i2], out[j, i3], out[j, i4] = s, s2, s3, s4
+            out[q, i], out[q, i2], out[q, i3], out[q, i4] = r, r2, r3, r4
 
 
 @compiled

@@ -123,7 +123,7 @@ def squared_distances(x: Tensor, t: Tensor, log_y: Tensor) -> tuple[Tensor, Tens
     """
     centre, out = x.mean(dim=0), torch.empty_like(x)
     mu = t - centre
-    for rows in row_blocks((len(x), len(centre) + len(t))):
+    for rows in row_blocks((len(x), 8, len(centre) + len(t))):  # an eighth of what memory allows: it stays in the cache
         block = x[rows] - centre
         torch.mul(block, torch.addmm(block, log_y[rows].exp(), mu, alpha=-2), out=out[rows])
     return out, centre

@@ -215,17 +215,7 @@ def start(begin: int, end: int, log_y: Rows, constant: Rows, anchored: Rows, una
 def restart(i: int, unary: Rows, w: Rows, rows: Rows, v: Rows, power: Rows, start: int, stop: int, idle: int) -> None:
     """w_ik = exp(unary_ik − r_i), of one row, r_i being the row's maximum; v and power: room for a row."""
     left, right, count = np.uint64(start), np.uint64(stop), np.uint64(idle)
-    for c in range(min(64, len(v))):  # maxima of 64 columns side by side are vectors, a maximum over all is not
-        v[c] = LOWEST
-    for first in range(start, stop, 64):
-        for c in range(min(64, stop - first)):
-            v[c] = max(v[c], unary[i, first + c])
-    for first in range(0, idle, 64):
-        for c in range(min(64, idle - first)):
-            v[c] = max(v[c], unary[i, first + c])
-    top, total = LOWEST, F(0)
-    for c in range(min(64, len(v))):
-        top = max(top, v[c])
+    top, total = max(largest(i, unary, start, stop), largest(i, unary, 0, idle)), F(0)
     for c in range(count):
         v[c] = unary[i, c] - top
     for c in range(left, right):
@@ -241,6 +231,19 @@ def restart(i: int, unary: Rows, w: Rows, rows: Rows, v: Rows, power: Rows, star
     for c in range(left, right):
         w[i, c] = v[c]
     rows[REFERENCE, i], rows[TOTAL, i], rows[STIRRED, i], rows[OWED, i] = top, total, F(1), ENDLESS
+
+
+@compiled
+def largest(i: int, table: Rows, start: int, stop: int) -> np.float32:
+    """The largest entry of a row, from start to stop; of none, the lowest float there is.
+
+    Positive floats are in the order of their bits, negative ones in the reverse: of such integers a maximum is vectors.
+    """
+    bits, positive, most = table.view(np.int32), np.int32(0x7FFFFFFF), np.int32(-0x7F800000)
+    for c in range(np.uint64(start), np.uint64(stop)):
+        value = bits[i, c]
+        most = max(most, value ^ ((value >> np.int32(31)) & positive))
+    return np.int32(most ^ ((most >> np.int32(31)) & positive)).view(np.float32)
 
 
 # z-steps
@@ -926,7 +929,7 @@ def iterate(
             weigh(0, len(u), 0, now, *fallen, log_y, anchored, names, u, w, unary, rows, graph[0], live, stop, idle)
         fitted_counts, last = counts, iteration == iterations - 1 or found + lost == 0
         if last:
-            mark(u, rows, now, *before)
+            mark(u, rows, now, live, stop, idle, *before)
         pulls(steps, prior, now, u, next, w, unary, rows, graph, live, stop, idle)
         if steps % 2:
             u, next, now = next, u, 1 - now
@@ -992,10 +995,15 @@ def give_back(u: Rows, next: Rows, w: Rows, unary: Rows, fitted: Rows, names: Ro
 
 
 @compiled
-def mark(u: Rows, rows: Rows, now: int, before: Rows, share_before: Rows) -> None:
+def mark(
+    u: Rows, rows: Rows, now: int, live: int, stop: int, idle: int, before: Rows, share_before: Rows
+) -> None:  # fmt: skip
     """Keep z as it is, for `largest_change`."""
-    before[:] = u
     for i in range(len(u)):
+        for c in range(np.uint64(idle)):
+            before[i, c] = u[i, c]
+        for c in range(np.uint64(live), np.uint64(stop)):
+            before[i, c] = u[i, c]
         share_before[i], rows[STRAYED, i] = rows[SHARE + now, i], F(0)
 
 
