@@ -45,8 +45,8 @@ def _ratios(axes: Axes, result: Any) -> None:
     ):
         ratios = [row["ratio"][name] for row in sizes]
         axes.bar(x + shift, ratios, BAR, color=colour, label=label)
-        for place, ratio in zip(x + shift, ratios, strict=True):  # inside the bar, clear of the aim's line
-            axes.annotate(f"{ratio:,.0f}×", (place, ratio), (0, -4), textcoords="offset points", ha="center", va="top",
+        for place, ratio in zip(x + shift, ratios, strict=True):  # at the bar's foot, clear of the aim's line
+            axes.annotate(f"{ratio:,.0f}×", (place, 1), (0, 4), textcoords="offset points", ha="center", va="bottom",
                           fontsize=8, color=ink)  # fmt: skip
     aims = [(i, row["aim"]) for i, row in enumerate(sizes) if row["aim"]]
     for i, aim in aims:
