@@ -14,9 +14,9 @@ and one call (iterate) makes all of them but the first z-steps. Which of this ca
 
 What is at rest. Between z-steps only z changes: an image whose own w and whose neighbours' pull moved by less than 1e-6
 since it was last computed would itself move by little more (rows that others pull strongly are always looked at after a
-fit). A class whose column of z
-moved by less than 1e-5 since its last fit (sum over images) would get nearly the same parameters. Both are most of the
-work in later iterations, and leaving it out changes z by some 1e-6, as float32's rounding does.
+fit). A class whose column of z moved by less than 1e-5 since its last fit (sum over images) would get nearly the same
+parameters. Both are most of the work in later iterations, and leaving it out changes z by some 1e-6, as float32's
+rounding does.
 
 What hardly changed. Moments change by Σ_i Δz_ik φ_i, and few entries of z move much; half of them are next to nothing
 from the first fit on. Scores are computed where they can move z at all: how far they can have moved, the Cauchy–Schwarz

@@ -140,9 +140,10 @@ def exponentials(begin: int, end: int, logs: Rows, out: Rows) -> None:
 
 @compiled
 def mean_distance(of_images: Rows, rows: Rows, log_y: Rows, t: Rows, centre: Rows) -> Rows:
-    """The mean of a_i + Σ_k ŷ_ik (t_k − c)², d, c the centre; a (`of_images`) of all images, the batch's in `rows` (n).
+    """The mean of a_i + Σ_k ŷ_ik (t_k − c)² over a batch, d: see `squared_distances` of _gaussian.py.
 
-    Sums of a hundred terms in float32, and of these in float64. Four classes at a time: fewer passes.
+    a (`of_images`) has d columns and a row of every image, the batch's are in `rows` (n); log ŷ is n×k, t k×d, c (the
+    centre) d. Sums of a hundred terms in float32, and of these in float64. Four classes at a time: fewer passes.
     """
     n, k, d = len(rows), log_y.shape[1], np.uint64(len(centre))
     total, part, y, power = np.zeros(d, np.float64), np.empty(d, F), np.empty(k, F), np.empty(k, np.int32)
