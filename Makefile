@@ -19,7 +19,7 @@ test: $(VENV)/.ready lint  ## style, types and every test
 
 # The tests of encoders and pixels with the older of the two lines of transformers; `test` runs them with the newest.
 test-transformers4: build/venv-transformers4/.ready
-	build/venv-transformers4/bin/python -m pytest tests/test_encoders.py tests/test_images.py
+	build/venv-transformers4/bin/python -m pytest tests/encoders/test_encoders.py tests/images/test_pixels.py
 
 build/venv-transformers4/.ready: pyproject.toml constraints-cpu.txt
 	$(PYTHON) -m venv build/venv-transformers4
@@ -28,9 +28,9 @@ build/venv-transformers4/.ready: pyproject.toml constraints-cpu.txt
 	touch $@
 
 # open_clip asks for torchvision, whose wheels want a torch with CUDA: it is installed without its dependencies, then
-# given those that matter here. Its imports of torchvision are met by tests/torchvision_stub.py, unless one is there.
+# given those that matter here. Its imports of torchvision are met by tests/support/torchvision_stub.py, unless one is there.
 test-openclip: build/venv-openclip/.ready
-	build/venv-openclip/bin/python -m pytest tests/test_openclip.py
+	build/venv-openclip/bin/python -m pytest tests/encoders/test_openclip.py
 
 build/venv-openclip/.ready: pyproject.toml constraints-cpu.txt
 	$(PYTHON) -m venv build/venv-openclip
@@ -43,6 +43,7 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 bench: $(VENV)/.ready  ## speed and memory, as ratios in one run
 	$(BIN)/python benchmarks/speed.py

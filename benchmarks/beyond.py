@@ -23,12 +23,14 @@ import numpy as np
 import torch
 
 from kedge.arrays import unit
-from kedge.evaluate import evaluate
-from kedge.features import FeatureSet, TextHead
-from kedge.methods import Method, build, find
-from kedge.methods._settings import parse
-from kedge.scenarios import draw
-from kedge.simulate import simulate
+from kedge.benchmark.evaluate import evaluate
+from kedge.benchmark.plan import draw
+from kedge.features.feature_set import FeatureSet
+from kedge.features.simulate import simulate
+from kedge.features.text_head import TextHead
+from kedge.methods.contract import Method
+from kedge.methods.registry import build, find_method
+from kedge.methods.settings import parse
 
 HERE = Path(__file__).resolve().parent
 FEATURES = HERE.parents[1] / "shared" / "features"
@@ -117,7 +119,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the cells as JSON")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    changed = parse(find("kedge"), arguments.set, "kedge")
+    changed = parse(find_method("kedge"), arguments.set, "kedge")
     methods = {"kedge " + " ".join(arguments.set): build("kedge", changed)} if changed else {
         "stata": build("stata"), "moon": build("moon"),
         "kedge": build("kedge"), "kedge memory=false": build("kedge", {"memory": False}),

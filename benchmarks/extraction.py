@@ -25,12 +25,14 @@ import numpy as np
 import torch
 from PIL import Image
 
-from kedge.datasets import ImageSet, folder
-from kedge.encoders import Encoder, load
-from kedge.evaluate import peak_memory_mb
-from kedge.extract import extract
-from kedge.images import open_image
-from kedge.prompts import templates
+from kedge.benchmark.evaluate import peak_memory_mb
+from kedge.encoders.encoder import Encoder
+from kedge.encoders.names import load_encoder
+from kedge.encoders.templates import templates_for
+from kedge.features.extract import extract
+from kedge.images.folders import folder
+from kedge.images.image_set import ImageSet
+from kedge.images.pixels import open_image
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests"))
@@ -76,7 +78,7 @@ def speed(images: ImageSet, encoder: Encoder, out: Path, threads: int, workers: 
     encoder.visual(pixels[:BATCH])  # to warm up
     before = bare(encoder, pixels)
     start = time.perf_counter()
-    extract(images, encoder, out, templates=templates(), batch_size=BATCH, workers=workers)
+    extract(images, encoder, out, templates=templates_for(), batch_size=BATCH, workers=workers)
     ours = time.perf_counter() - start
     loop = (before + bare(encoder, pixels)) / 2
     n = len(images)
@@ -97,7 +99,11 @@ def memory(work: Path, count: int) -> None:
     assert images.labels is not None
     some = ImageSet(images.name, images.root, images.paths[:count], images.labels[:count], images.class_names)
     extract(
-        some, load(str(work / "small"), device="cpu"), work / f"{count}.safetensors", templates=templates(), workers=1
+        some,
+        load_encoder(str(work / "small"), device="cpu"),
+        work / f"{count}.safetensors",
+        templates=templates_for(),
+        workers=1,
     )
     print(json.dumps({"n": count, "peak_mb": peak_memory_mb()}))
 
@@ -117,7 +123,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         work = Path(place)
         images = simulated_files(work / "large", n)
-        encoder = load(str(build(work / "vit-b-16", "clip", **VIT_B_16)), device="cpu")
+        encoder = load_encoder(str(build(work / "vit-b-16", "clip", **VIT_B_16)), device="cpu")
         for threads, workers in ((1, 1), (2, 1)):
             row = speed(images, encoder, work / f"{threads}-{workers}.safetensors", threads, workers)
             rows.append(row)

@@ -19,8 +19,8 @@ import torch
 from measuring import DIMENSION, Result, best_of, load, say, simulated, slope
 
 import kedge
-from kedge.features import FeatureSet
-from kedge.simulate import simulate
+from kedge.features.feature_set import FeatureSet
+from kedge.features.simulate import simulate
 
 IMAGES, QUICK_IMAGES = (1000, 2000, 4000, 8000, 16_000, 32_000), (100, 200, 400)
 CLASSES, QUICK_CLASSES = (50, 100, 200, 400, 800, 1600), (10, 20, 40)

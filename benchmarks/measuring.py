@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from kedge.features import FeatureSet
-from kedge.simulate import simulate
+from kedge.features.feature_set import FeatureSet
+from kedge.features.simulate import simulate
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = ROOT / "build" / "bench"  # simulated features, made once and kept

@@ -28,10 +28,10 @@ from pathlib import Path
 
 from measuring import FILES, Result, say, seconds, simulated
 
-from kedge.grid import PRESETS
-from kedge.published import reference
-from kedge.results import Record, load_records
-from kedge.scenarios import find_scenario, task_count
+from kedge.benchmark.grid import PRESETS
+from kedge.benchmark.record import Record, load_records
+from kedge.benchmark.scenarios import find_scenario, task_count
+from kedge.report.published import reference
 
 TASKS = {"table1": 50, "table2": 5}
 QUICK_TASKS = {"table1": 1, "table2": 1}

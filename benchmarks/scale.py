@@ -29,9 +29,10 @@ from measuring import DIMENSION, Result, alone, best_of, load, say, seconds, sim
 from torch.utils.flop_counter import FlopCounterMode
 
 import kedge
-from kedge.evaluate import peak_memory_mb
-from kedge.methods import _fast, _fast_neighbours
-from kedge.methods._neighbours import nearest_neighbours
+from kedge.benchmark.evaluate import peak_memory_mb
+from kedge.methods.solve import _fast
+from kedge.methods.solve import compiled_neighbours as _fast_neighbours
+from kedge.methods.solve.neighbours import nearest_neighbours
 
 GRAPHS = ((50_000, 1000, 2), (20_000, 1000, 1))  # n, k of the file, threads
 QUICK_GRAPHS = ((600, 20, 2), (400, 20, 1))

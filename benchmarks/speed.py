@@ -27,7 +27,7 @@ from aims import markdown, text
 from draw_speed import draw
 from measuring import FILES, ROOT, Result, say
 
-from kedge._files import written_by_rename
+from kedge.files import written_by_rename
 
 PARTS: dict[str, Callable[[bool], Result]] = {
     "peak": machine.measure,

@@ -41,8 +41,8 @@ import torch
 from measuring import DIMENSION, ROOT, Result, alone, load, say, seconds, simulated
 
 import kedge
-from kedge.evaluate import all_images, evaluate
-from kedge.scenarios import Plan, draw
+from kedge.benchmark.evaluate import all_images, evaluate
+from kedge.benchmark.plan import Plan, draw
 
 sys.path.insert(0, str(ROOT / "tests"))
 from oracle import stata as plain

@@ -1,9 +1,8 @@
 """Label a batch of images from their features, and see which labels changed. The features here are simulated."""
 
 import kedge
-from kedge.simulate import simulate
 
-features = simulate(n=200, k=50, k_eff=5, seed=1)  # or kedge.FeatureSet.load("features.safetensors")
+features = kedge.simulate(n=200, k=50, k_eff=5, seed=1)  # or kedge.FeatureSet.load("features.safetensors")
 
 result = kedge.adapt(features)  # or kedge.adapt(image_features, text_features), two arrays
 before = result.zero_shot.argmax(1)

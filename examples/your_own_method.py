@@ -5,10 +5,8 @@ from typing import ClassVar
 
 import torch
 
-from kedge.checks import check_method
-from kedge.evaluate import evaluate
-from kedge.methods import Batch, State, Step, Traits
-from kedge.simulate import simulate
+import kedge
+from kedge import Batch, Step, Traits
 
 
 @dataclass(frozen=True)
@@ -19,17 +17,17 @@ class Prior:
     traits: ClassVar[Traits] = Traits(paper="an example", year=2026, scope="batch", memory="none")
     strength: float = 1.0
 
-    def init(self, head) -> State | None:
+    def init(self, head) -> None:
         """Nothing is kept between batches."""
         return None
 
-    def step(self, state: State | None, batch: Batch) -> Step:
+    def step(self, state: None, batch: Batch) -> Step:
         """softmax( log ŷ + strength · log mean ŷ )."""
         log_y = batch.log_zero_shot
         log_prior = log_y.exp().mean(dim=0).log()
         return Step(None, torch.softmax(log_y + self.strength * log_prior, dim=1))
 
 
-check_method(Prior())  # says what is wrong, if anything is
-record = evaluate(Prior(), simulate(n=2000, k=50, seed=0), "very-low", seed=0, tasks=20)
+kedge.check_method(Prior())  # says what is wrong, if anything is
+record = kedge.evaluate(Prior(), kedge.simulate(n=2000, k=50, seed=0), "very-low", seed=0, tasks=20)
 print(f"gain over zero-shot with 1 to 4 classes in a batch, on simulated features: {100 * record.gain:+.1f} points")

@@ -7,24 +7,16 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
-from torch import Tensor
 
-from kedge.arrays import unit
-from kedge.methods import find, methods
+from cases import SHARED, WITHOUT_SHARED
+from kedge.benchmark.record import Record
 from kedge.report import write_report
-from kedge.results import Record
 from report_tools import some_records
 
 torch.set_num_threads(1)  # the same bits on every machine with the same CPU, however many cores it has
 
 settings.register_profile("kedge", derandomize=True, max_examples=50, deadline=None)
 settings.load_profile("kedge")
-
-SHARED = (
-    Path(__file__).resolve().parents[2] / "shared"
-)  # real features and recorded outputs: beside the project, not in it
-ON_FEATURES = [name for name in methods() if find(name).traits.needs == "features"]  # nothing else is needed
-WITHOUT_SHARED = "the folder ../shared (real features, recorded outputs) is not here"
 
 
 @pytest.fixture(scope="session")
@@ -45,13 +37,3 @@ def records() -> list[Record]:
 def written(records: list[Record], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report on them. Do not write beside it: several test files read it."""
     return write_report(records, tmp_path_factory.mktemp("report") / "report.html")
-
-
-def simulated(
-    n: int, k: int, d: int = 16, *, seed: int = 0, noise: float = 0.3, present: int | None = None
-) -> tuple[Tensor, Tensor]:
-    """Simulated unit features in float64: n images (n×d) around the first `present` of k prototypes (k×d)."""
-    random = torch.Generator().manual_seed(seed)
-    t = unit(torch.randn(k, d, generator=random, dtype=torch.float64))
-    classes = torch.randint(present or k, (n,), generator=random)
-    return unit(t[classes] + noise * torch.randn(n, d, generator=random, dtype=torch.float64)), t

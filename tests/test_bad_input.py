@@ -21,8 +21,8 @@ import torch
 from safetensors.numpy import save_file
 
 import kedge
-from kedge.predictions import check_output
-from test_cli import npz, run, small, unit
+from command import npz, run, small, unit
+from kedge.labelling.predictions import check_output
 
 X, T, Y = small()["image_features"], small()["text_features"], small()["labels"]
 T8 = unit(T[:, :8])
@@ -268,7 +268,7 @@ def test_a_message_of_several_lines_becomes_one(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "chatty_plugin.py").write_text("raise ImportError('first line\\nsecond line')")
     monkeypatch.syspath_prepend(tmp_path)
     chatty = EntryPoint("chatty", "chatty_plugin:Method", "kedge.methods")
-    monkeypatch.setattr(sys.modules["kedge.methods"], "_plugins", lambda: {"chatty": chatty})
+    monkeypatch.setattr("kedge.methods.registry._plugins", lambda: {"chatty": chatty})
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # the folder is to stay as it was
     message = "method 'chatty' of another package does not load: first line second line"
     assert_refused(tmp_path, message, "adapt", feature_file(tmp_path), "--method", "chatty")

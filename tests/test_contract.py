@@ -13,8 +13,8 @@ from torch import Tensor
 
 import kedge
 import toy_methods as toy
-from kedge.checks import check_method, method_checks
-from kedge.methods import methods
+from kedge.labelling.check_method import check_method, method_checks
+from kedge.methods.registry import list_methods
 
 VARIANTS = [
     kedge.StatA(beta="soft"),
@@ -27,7 +27,7 @@ VARIANTS = [
     kedge.Kedge(compiled=False),
 ]
 UNDER_CONTRACT = [
-    *((name, name) for name in methods()),
+    *((name, name) for name in list_methods()),
     *((f"{method.name}-{i}", method) for i, method in enumerate(VARIANTS)),
 ]
 

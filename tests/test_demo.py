@@ -12,14 +12,15 @@ import pytest
 import torch
 from PIL import Image
 
-from kedge import FeatureSet, Predictions, Result, adapt, encoders
+from command import run
+from kedge import FeatureSet, Predictions, Result, adapt
 from kedge import demo as module
-from kedge.contact_sheet import BAD, GOOD, contact_sheet
+from kedge.benchmark.record import load_records
 from kedge.demo import Demo, demo
+from kedge.encoders.names import load_encoder
 from kedge.errors import FileError, InputError, MissingExtra
-from kedge.methods import methods
-from kedge.results import load_records
-from test_cli import run
+from kedge.labelling.contact_sheet import BAD, GOOD, contact_sheet
+from kedge.methods.registry import list_methods
 
 pytest.importorskip("transformers", reason='the bundled model is loaded by transformers: pip install "kedge[hf]"')
 EACH = 12  # images of each class
@@ -54,7 +55,7 @@ def made(folder: Path) -> Demo:
 def test_every_method_in_every_scenario(made: Demo) -> None:
     assert made.failed == ()
     cells = [(record.method, record.scenario) for record in made.records]
-    assert sorted(cells) == sorted((m, s) for m in methods() for s in ("very-low", "all", "stream-high"))
+    assert sorted(cells) == sorted((m, s) for m in list_methods() for s in ("very-low", "all", "stream-high"))
     assert not any(record.simulated for record in made.records)
     assert {record.images for record in made.records if record.scenario != "very-low"} == {10 * EACH}
     (tent, *_) = (record for record in made.records if record.method == "tent")
@@ -134,7 +135,7 @@ def test_without_transformers_it_names_the_extra(tmp_path: Path, monkeypatch: py
     assert 'pip install "kedge[hf]"' in ran.err
     assert not (tmp_path / "out").exists()
     with pytest.raises(MissingExtra):
-        encoders.load("tiny")
+        load_encoder("tiny")
 
 
 class TestContactSheet:

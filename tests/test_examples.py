@@ -16,5 +16,5 @@ def test_example_runs(script: Path, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout
-    assert ("simulated" in done.stdout) == ("kedge.simulate" in script.read_text(encoding="utf-8"))
+    assert ("simulated" in done.stdout) == ("simulate(" in script.read_text(encoding="utf-8"))
     assert not list(tmp_path.iterdir())

@@ -9,8 +9,6 @@ the oracle agrees with our float64 to 1e-13 (hard β), while the oracle's own fl
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -21,9 +19,17 @@ import torch
 
 import kedge
 import oracle
-from conftest import SHARED, WITHOUT_SHARED
-from kedge.methods._gaussian import Features
-from kedge.methods._neighbours import nearest_neighbours
+from kedge.methods.solve.gaussian import Features
+from kedge.methods.solve.neighbours import nearest_neighbours
+from recordings import (
+    DUPLICATES,
+    column_distance,
+    comparable_rows,
+    distances,
+    entries,
+    inputs,
+    recording,
+)
 
 TOLERANCE = 2e-3  # on z, against a float32 recording
 NEAR_TIE = 1e-3  # two classes this close in float64: either may be the label in float32
@@ -58,73 +64,11 @@ RECORDING_OFF = {
 }
 COLUMN_TOLERANCE = 1e-3  # on sums of a column of z over some thousand images
 # Exact duplicates: the program drops the best match unseen, so these stay their own neighbours. Ours do not.
-DUPLICATES = {("dtd_test_vitb32", "case_d"): [363, 380, 387]}
-
-
-def unit32(a: np.ndarray) -> np.ndarray:
-    """As the recordings were made."""
-    a = a.astype(np.float32)
-    return a / np.linalg.norm(a, axis=1, keepdims=True)
-
-
-@lru_cache(maxsize=1)  # the tests come file by file
-def features(name: str) -> tuple[np.ndarray, np.ndarray]:
-    with np.load(SHARED / "features" / f"{name}.npz", allow_pickle=False) as file:
-        return unit32(file["image_features"]), unit32(file["text_features"])
-
-
-@lru_cache(maxsize=1)
-def recording(name: str) -> Any:
-    return np.load(SHARED / "golden" / f"{name}.npz", allow_pickle=False)
-
-
-def inputs(name: str, case: str, dtype: type = np.float32) -> tuple[np.ndarray, np.ndarray]:
-    x, t = features(name)
-    return x[recording(name)[f"{case}/indices"]].astype(dtype), t.astype(dtype)
 
 
 @lru_cache(maxsize=64)
 def solve(name: str, case: str, entry: str, dtype: type = np.float32) -> np.ndarray:
     return kedge.adapt(*inputs(name, case, dtype), **SETTINGS[entry]).probs
-
-
-def entries(pattern: str) -> Iterator[Any]:
-    """Every (file, case, entry) found whose keys match; one skipped test if there are no files."""
-    for file in sorted((SHARED / "golden").glob("*.npz")):
-        for key in recording(file.stem).files:
-            if re.fullmatch(pattern, key):
-                yield pytest.param(file.stem, *key.split("/")[:2], id=f"{file.stem}-{'-'.join(key.split('/')[:2])}")
-    if not SHARED.is_dir():
-        yield pytest.param("", "", "", marks=pytest.mark.skip(reason=WITHOUT_SHARED))
-
-
-def distances(name: str, case: str, entry: str, z: np.ndarray) -> np.ndarray:
-    """Per image, the largest difference from what was recorded: all of z, or parts of it in large cases."""
-    known = {
-        key.split("/")[-1]: recording(name)[key] for key in recording(name).files if key.startswith(f"{case}/{entry}/")
-    }
-    if "z" in known:
-        return np.abs(z - known["z"]).max(axis=1)
-    best = np.take_along_axis(z, known["top5_idx"].astype(int), axis=1)
-    off = np.abs(best - known["top5_val"]).max(axis=1)
-    off[:128] = np.maximum(off[:128], np.abs(z[:128] - known["z_first128"]).max(axis=1))
-    return off
-
-
-def column_distance(name: str, case: str, entry: str, z: np.ndarray) -> float:
-    key = f"{case}/{entry}/z_colsum"
-    return float(np.abs(z.sum(axis=0, dtype=float) - recording(name)[key]).max()) if key in recording(name) else 0.0
-
-
-def comparable_rows(name: str, case: str, n: int) -> np.ndarray:
-    """All images, except the known duplicates and those whose neighbours they are."""
-    top4 = recording(name)[f"{case}/knn_top4_idx"].astype(int)
-    twins = np.flatnonzero(top4[:, 0] != np.arange(n))
-    assert twins.tolist() == DUPLICATES.get((name, case), [])
-    touched = np.isin(top4, twins).any(axis=1)
-    touched[np.unique(top4[twins])] = True
-    assert touched.sum() < 0.01 * n
-    return ~touched
 
 
 @pytest.mark.parametrize(("name", "case", "entry"), list(entries(rf"case_\w/({'|'.join(SETTINGS)})/pred")))

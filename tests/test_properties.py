@@ -13,7 +13,7 @@ from torch import Tensor
 
 import kedge
 import oracle
-from conftest import ON_FEATURES, simulated
+from cases import ON_FEATURES, simulated
 from kedge.arrays import unit
 
 SOLVERS = st.sampled_from(

@@ -14,12 +14,12 @@ from torch.distributions import Independent, Normal, kl_divergence
 
 import kedge
 import oracle
-from conftest import simulated
+from cases import simulated
 from kedge.arrays import unit
-from kedge.methods._em import RELEASED_CHUNK
-from kedge.methods._gaussian import VARIANCE_FLOOR
-from kedge.methods._graph import GramGraph, NeighbourGraph
-from kedge.methods._neighbours import nearest_neighbours
+from kedge.methods.solve.em import RELEASED_CHUNK
+from kedge.methods.solve.gaussian import VARIANCE_FLOOR
+from kedge.methods.solve.graph import GramGraph, NeighbourGraph
+from kedge.methods.solve.neighbours import nearest_neighbours
 from kedge.methods.stata import Iterate, StatA
 
 ROUND_OFF = 1e-13  # relative; measured: 4e-16

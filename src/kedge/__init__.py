@@ -11,75 +11,73 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from .classification import classify
+    from .benchmark.evaluate import evaluate
+    from .benchmark.grid import Grid
+    from .benchmark.record import Record, load_records
+    from .benchmark.run import run
+    from .benchmark.scenarios import find_scenario
+    from .encoders.names import load_encoder
     from .errors import ContractError, FileError, InputError, KedgeError, MissingExtra, SettingError
-    from .features import FeatureSet, TextHead
-    from .methods import Batch, Method, Step, methods
+    from .features.extract import extract
+    from .features.feature_set import FeatureSet
+    from .features.simulate import simulate
+    from .features.text_head import TextHead
+    from .images.datasets import find_dataset
+    from .labelling.check_method import check_method
+    from .labelling.classify import classify
+    from .labelling.predictions import Predictions
+    from .labelling.stream import Result, Stream, adapt
+    from .methods.contract import Batch, Method, Step, Traits
     from .methods.dmn import DMN
     from .methods.em_dirichlet import EMDirichlet
     from .methods.kedge import Kedge
     from .methods.moon import Moon
     from .methods.mta import MTA
     from .methods.oga import OGA
+    from .methods.registry import find_method, list_methods
     from .methods.stata import StatA
     from .methods.tda import TDA
     from .methods.tent import Tent
     from .methods.transclip import TransCLIP
     from .methods.zero_shot import ZeroShot
     from .methods.zlap import ZLaP
-    from .predictions import Predictions
-    from .results import Record
-    from .stream import Result, Stream, adapt
+    from .report import write_report
 
-_HOME = {
-    "Batch": "methods",
-    "ContractError": "errors",
+_MODULE_OF = {
+    **dict.fromkeys(("adapt", "Result", "Stream"), "labelling.stream"),
+    "classify": "labelling.classify",
+    "Predictions": "labelling.predictions",
+    "check_method": "labelling.check_method",
+    "extract": "features.extract",
+    "FeatureSet": "features.feature_set",
+    "TextHead": "features.text_head",
+    "simulate": "features.simulate",
+    "load_encoder": "encoders.names",
+    "find_dataset": "images.datasets",
+    **dict.fromkeys(("Batch", "Method", "Step", "Traits"), "methods.contract"),
+    **dict.fromkeys(("find_method", "list_methods"), "methods.registry"),
     "DMN": "methods.dmn",
     "EMDirichlet": "methods.em_dirichlet",
-    "FeatureSet": "features",
-    "FileError": "errors",
-    "InputError": "errors",
     "Kedge": "methods.kedge",
-    "KedgeError": "errors",
-    "MTA": "methods.mta",
-    "Method": "methods",
-    "MissingExtra": "errors",
     "Moon": "methods.moon",
+    "MTA": "methods.mta",
     "OGA": "methods.oga",
-    "Predictions": "predictions",
-    "Record": "results",
-    "Result": "stream",
-    "SettingError": "errors",
     "StatA": "methods.stata",
-    "Step": "methods",
-    "Stream": "stream",
     "TDA": "methods.tda",
     "Tent": "methods.tent",
-    "TextHead": "features",
     "TransCLIP": "methods.transclip",
-    "ZLaP": "methods.zlap",
     "ZeroShot": "methods.zero_shot",
-    "adapt": "stream",
-    "classify": "classification",
-    "methods": "methods",
+    "ZLaP": "methods.zlap",
+    "evaluate": "benchmark.evaluate",
+    "find_scenario": "benchmark.scenarios",
+    "Grid": "benchmark.grid",
+    **dict.fromkeys(("Record", "load_records"), "benchmark.record"),
+    "run": "benchmark.run",
+    "write_report": "report",
+    **dict.fromkeys(
+        ("ContractError", "FileError", "InputError", "KedgeError", "MissingExtra", "SettingError"), "errors"
+    ),
 }
-_MODULES = (
-    "bench",
-    "checks",
-    "datasets",
-    "encoders",
-    "evaluate",
-    "extract",
-    "images",
-    "progress",
-    "prompts",
-    "published",
-    "report",
-    "results",
-    "scenarios",
-    "simulate",
-    "tables",
-)
 
 __all__ = [
     "DMN",
@@ -91,6 +89,7 @@ __all__ = [
     "EMDirichlet",
     "FeatureSet",
     "FileError",
+    "Grid",
     "InputError",
     "Kedge",
     "KedgeError",
@@ -106,19 +105,33 @@ __all__ = [
     "Stream",
     "Tent",
     "TextHead",
+    "Traits",
     "TransCLIP",
     "ZLaP",
     "ZeroShot",
     "__version__",
     "adapt",
+    "check_method",
     "classify",
-    "methods",
+    "evaluate",
+    "extract",
+    "find_dataset",
+    "find_method",
+    "find_scenario",
+    "list_methods",
+    "load_encoder",
+    "load_records",
+    "run",
+    "simulate",
+    "write_report",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f".{name}", __name__)
-    if name not in _HOME:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'kedge' has no attribute {name!r}")
-    return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ._words import count
 from .errors import InputError
+from .words import count
 
 Array = Any  # numpy.ndarray | torch.Tensor: what people hand in, and get back
 
@@ -164,3 +164,9 @@ def like_input(array: Array) -> Callable[[Tensor], Array]:
         device = array.device
         return lambda result: result.to(device)
     return lambda result: result.cpu().numpy()
+
+
+def check_count(found: int, n: int, name: str) -> None:
+    """Refuse a list that has not one entry per image."""
+    if found != n:
+        raise InputError(f"{name} has {found} entries for {n} image features. Pass one per image.")

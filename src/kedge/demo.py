@@ -15,23 +15,25 @@ from pathlib import Path
 
 import torch
 
-from ._files import check_writable, written_by_rename
-from .bench import Grid, run
-from .classification import label
-from .contact_sheet import contact_sheet
-from .datasets import folder
-from .encoders import TINY, load
+from .benchmark.grid import Grid
+from .benchmark.record import Record
+from .benchmark.run import run
+from .encoders.encoder import TINY
+from .encoders.names import load_encoder
+from .encoders.templates import templates_for
 from .errors import FileError
-from .extract import extract
-from .features import FeatureSet
-from .formats import render
-from .methods import build
+from .features.extract import extract
+from .features.feature_set import FeatureSet
+from .files import check_writable, written_by_rename
+from .images.folders import folder
+from .labelling.classify import label
+from .labelling.contact_sheet import contact_sheet
+from .labelling.predictions import Predictions
+from .methods.registry import build
 from .methods.tent import Tent
-from .predictions import Predictions
-from .prompts import templates
 from .report import write_report
-from .results import Record
-from .tables import pivot
+from .report.formats import render
+from .report.pivot import pivot
 
 IMAGES, DATASET = TINY.parent / "images.zip", "fashion-camera"
 VIEWS, QUICK_VIEWS = 16, 4  # of each image; MTA's paper has 64, which takes four times as long
@@ -67,7 +69,7 @@ def demo(out: str | Path, quick: bool = False, jobs: int = 1, seed: int = 0) -> 
 
 
 def _demo(out: Path, quick: bool, jobs: int, seed: int) -> Demo:
-    encoder = load("tiny")  # first, since it may lack its library
+    encoder = load_encoder("tiny")  # first, since it may lack its library
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -85,7 +87,7 @@ def _demo(out: Path, quick: bool, jobs: int, seed: int) -> Demo:
         images,
         encoder,
         made["features"],
-        templates=templates(),
+        templates=templates_for(),
         views=QUICK_VIEWS if quick else VIEWS,
         workers=1 if jobs > 1 else 0,
         seed=seed,

@@ -20,11 +20,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from kedge import FeatureSet
-from kedge.encoders import Encoder, load
-from kedge.evaluate import evaluate
-from kedge.images import open_image, to_rgb
-from kedge.metrics import Reliability
-from kedge.prompts import text_head
+from kedge.benchmark.evaluate import evaluate
+from kedge.benchmark.metrics import Reliability
+from kedge.encoders.encoder import Encoder
+from kedge.encoders.names import load_encoder
+from kedge.features.text_head import text_head
+from kedge.images.pixels import open_image, to_rgb
 
 TINY = Path(__file__).parents[2] / "src" / "kedge" / "data" / "tiny"
 PROMPT = "a photo of a {}."
@@ -114,7 +115,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    encoder = load(options.model, device="cpu")
+    encoder = load_encoder(options.model, device="cpu")
     print(f"{options.model}: logit scale {encoder.logit_scale:.3f}, dimension {encoder.dimension}")
     features = shifted(encoder, options.images)
     describe("clean", clean(encoder, options.data))

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from .._version import __version__
-from .._words import count
 from ..errors import SettingError
+from ..words import count
 from ._app import Json, Normalize, Quiet, app
 from ._show import percent, print_json, tell
 
@@ -67,18 +67,19 @@ def adapt(
     Example: kedge adapt photos --classes "cat, dog, bird" --sort-into sorted --out labels.csv
     """
     from .. import progress
-    from ..classification import classify, image_set, label
-    from ..extract import check_feature_file
-    from ..features import FeatureSet
-    from ..methods import build, find
-    from ..methods._settings import parse
-    from ..predictions import check_output
-    from ..prompts import read_templates
-    from ..sorting import check_target
-    from ..sorting import sort_into as sort
+    from ..encoders.templates import read_templates
+    from ..features.extract import check_feature_file
+    from ..features.feature_set import FeatureSet
+    from ..images.sources import image_set
+    from ..labelling.classify import classify, label
+    from ..labelling.predictions import check_output
+    from ..labelling.sorting import check_target
+    from ..labelling.sorting import sort_into as sort
+    from ..methods.registry import build, find_method
+    from ..methods.settings import parse
 
     file = None if out == "-" else check_output(out)
-    cls = find(method)
+    cls = find_method(method)
     chosen = build(method, parse(cls, set_ or [], method))
     only_images = {
         "classes": classes,

@@ -12,8 +12,9 @@ from ._app import Json, Quiet, app
 from ._show import print_json, print_table, tell
 
 if TYPE_CHECKING:
-    from ..bench import Cell, Grid
-    from ..results import Record
+    from ..benchmark.cells import Cell
+    from ..benchmark.grid import Grid
+    from ..benchmark.record import Record
 
 
 @app.command()
@@ -70,8 +71,9 @@ def bench(
     Example: kedge bench birds.safetensors --scenario very-low --tasks 100 --jobs 2
     """
     from .. import progress
-    from ..bench import Grid, plan_cells, run
-    from ..grid import merged, read_options
+    from ..benchmark.cells import plan_cells
+    from ..benchmark.grid import Grid, merged, read_options
+    from ..benchmark.run import run
 
     flags: dict[str, Any] = {
         "features": features,

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._words import count
 from ..errors import InputError, SettingError
+from ..words import count
 from ._app import Json, Quiet, app
 from ._show import percent, print_json, tell
 
 if TYPE_CHECKING:
-    from ..datasets import ImageSet
-    from ..features import FeatureSet
+    from ..features.feature_set import FeatureSet
+    from ..images.image_set import ImageSet
 
 SHOWN_SKIPPED = 10  # images that could not be read, named on stderr; the feature file has all
 ROWS = 8192  # images whose zero-shot labels are computed together
@@ -73,15 +73,18 @@ def extract(
     \b
     Example: kedge extract photos --classes "cat, dog" --encoder tiny -o photos.safetensors
     """
-    from .. import encoders, progress, prompts
-    from ..extract import check_feature_file, done_before
-    from ..extract import extract as run
+    from .. import progress
+    from ..encoders.encoder import DEFAULT
+    from ..encoders.names import load_encoder
+    from ..encoders.templates import read_templates, templates_for
+    from ..features.extract import check_feature_file, done_before
+    from ..features.extract import extract as run
 
     check_feature_file(out)
     found = _images(images, dataset, root, split, classes)
     known = dataset if dataset and not dataset.startswith("hf:") else None
-    texts = prompts.read_templates(templates) if templates else prompts.templates(known)
-    loaded = encoders.load(encoder or encoders.DEFAULT, device=device)
+    texts = read_templates(templates) if templates else templates_for(known)
+    loaded = load_encoder(encoder or DEFAULT, device=device)
     before = done_before(out)
     if found.note and not quiet:
         tell(found.note)
@@ -125,20 +128,24 @@ def extract(
 
 def _images(images: Path | None, dataset: str | None, root: Path | None, split: str, classes: str | None) -> ImageSet:
     """What the options name."""
-    from .. import datasets, prompts
+    from ..images.class_names import class_names
+    from ..images.datasets import find_dataset
+    from ..images.folders import folder
+    from ..images.huggingface import huggingface
+    from ..images.layouts import benchmark_images
 
-    names = None if classes is None else prompts.class_names(classes)
+    names = None if classes is None else class_names(classes)
     if (images is None) == (dataset is None):
         raise SettingError("name either a folder of IMAGES or a --dataset, and not both.")
     if images is not None:
-        return datasets.folder(images, names)
+        return folder(images, names)
     assert dataset is not None
     if dataset.startswith("hf:"):
-        found: ImageSet = datasets.huggingface(dataset.removeprefix("hf:"), split)
+        found: ImageSet = huggingface(dataset.removeprefix("hf:"), split)
     elif root is None:
-        raise SettingError(f"where is {datasets.find(dataset).name}? Name the folder that has it in it: --root DIR.")
+        raise SettingError(f"where is {find_dataset(dataset).name}? Name the folder that has it in it: --root DIR.")
     else:
-        found = datasets.benchmark(dataset, root, split)
+        found = benchmark_images(dataset, root, split)
     if names is None:
         return found
     if found.class_names and len(names) != len(found.class_names):
@@ -150,7 +157,7 @@ def _images(images: Path | None, dataset: str | None, root: Path | None, split: 
 
 def _accuracy(features: FeatureSet) -> float | None:
     """Of the zero-shot labels, if the true ones are known."""
-    from ..stream import adapt
+    from ..labelling.stream import adapt
 
     if features.labels is None:
         return None

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .._words import count
 from ..errors import FileError
+from ..words import count
 from ._app import FeatureFile, Json, Normalize, features_app
 from ._show import percent, plain, print_facts, print_json, tell
 
 if TYPE_CHECKING:
-    from ..features import FeatureSet
+    from ..features.feature_set import FeatureSet
 
 SHOWN_NAMES = 5  # class names that `features info` shows to people
 
@@ -27,7 +27,7 @@ def features_info(features: FeatureFile, normalize: Normalize = False, as_json: 
     \b
     Example: kedge features info birds.safetensors
     """
-    from ..features import FeatureSet
+    from ..features.feature_set import FeatureSet
 
     about = {"file": str(features), **_about(FeatureSet.load(features, normalize=normalize))}
     if as_json:
@@ -43,8 +43,8 @@ def features_info(features: FeatureFile, normalize: Normalize = False, as_json: 
 
 
 def _about(features: FeatureSet) -> dict[str, Any]:
-    from ..predictions import Predictions
-    from ..stream import adapt
+    from ..labelling.predictions import Predictions
+    from ..labelling.stream import adapt
 
     zero_shot = Predictions(features, adapt(features, method="zero-shot"))
     return {
@@ -78,8 +78,9 @@ def features_convert(
     \b
     Example: kedge features convert birds.npz birds.safetensors
     """
-    from .._files import check_writable
-    from ..features import FeatureSet, TextHead
+    from ..features.feature_set import FeatureSet
+    from ..features.text_head import TextHead
+    from ..files import check_writable
 
     if target.suffix != ".safetensors":
         raise FileError(f"can not write {target}: a feature file's name ends in .safetensors. Name it so.")

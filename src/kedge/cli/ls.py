@@ -24,16 +24,16 @@ def ls_methods(
     \b
     Example: kedge ls methods stata
     """
-    from ..methods import find, methods
+    from ..methods.registry import find_method, list_methods
 
     if name is None:
-        rows = [_method(each) for each in methods()]
+        rows = [_method(each) for each in list_methods()]
         if as_json:
             print_json({"methods": rows})
         else:
             print_table(rows)
         return
-    cls = find(name)
+    cls = find_method(name)
     about = {
         **_method(name),
         "doc": (cls.__doc__ or "").strip().partition("\n")[0],
@@ -49,10 +49,10 @@ def ls_methods(
 
 def _method(name: str) -> dict[str, Any]:
     """A row of the list of methods; of one that does not load, why."""
-    from ..methods import find
+    from ..methods.registry import find_method
 
     try:
-        return {"name": name, **dataclasses.asdict(find(name).traits)}
+        return {"name": name, **dataclasses.asdict(find_method(name).traits)}
     except Exception as error:  # another package's code: whatever is wrong with it, the list is shown
         return {"name": name, "error": " ".join(str(error).split())}
 
@@ -93,7 +93,7 @@ def ls_scenarios(as_json: Json = False) -> None:
     \b
     Example: kedge ls scenarios --json
     """
-    from ..scenarios import SCENARIOS
+    from ..benchmark.scenarios import SCENARIOS
 
     rows = [
         {"name": name, "kind": found.kind, **dataclasses.asdict(found), "tasks": found.default_tasks}  # type: ignore[call-overload]

@@ -26,16 +26,16 @@ def plan(
     \b
     Example: kedge plan birds.safetensors --scenario stream-high --draw stream.png
     """
-    from .. import cells
-    from .._files import check_writable
-    from ..features import FeatureSet
-    from ..plan_view import draw_plan, plan_facts
-    from ..scenarios import draw as draw_tasks
+    from ..benchmark.cells import FeatureFile
+    from ..benchmark.plan import draw as draw_tasks
+    from ..benchmark.plan_view import draw_plan, plan_facts
+    from ..features.feature_set import FeatureSet
+    from ..files import check_writable
 
     for path in filter(None, (save, draw)):
         check_writable(path)
     loaded = FeatureSet.load(features)
-    file = cells.FeatureFile.of(features, loaded)
+    file = FeatureFile.of(features, loaded)
     assert loaded.labels is not None
     labels = loaded.labels.numpy()
     drawn = draw_tasks(scenario, labels, seed, tasks)

@@ -32,9 +32,9 @@ def table(
     \b
     Example: kedge table kedge-bench --rows scenario --cols label --value gain
     """
-    from ..formats import render
-    from ..results import load_records
-    from ..tables import pivot
+    from ..benchmark.record import load_records
+    from ..report.formats import render
+    from ..report.pivot import pivot
 
     tables = pivot(load_records(results), rows, cols, value)
     sys.stdout.write(render(tables, format))
@@ -52,8 +52,8 @@ def report(
     \b
     Example: kedge report kedge-bench -o report.html
     """
-    from .._files import check_writable
+    from ..benchmark.record import load_records
+    from ..files import check_writable
     from ..report import write_report
-    from ..results import load_records
 
     tell(f"→ {write_report(load_records(results), check_writable(out))}")

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import FileError, MissingExtra, SettingError
-from ..images import INTERPOLATIONS, Preprocessing
-from . import Encoder, Visual, imported, made, one_line, weights_hash
-from ._hub import PREPROCESSORS, lacking, model_folder, read_json, silent, weight_files
+from ..images.pixels import INTERPOLATIONS, Preprocessing
+from .encoder import Encoder, Visual, imported, made, one_line, weights_hash
+from .hub import PREPROCESSORS, lacking, model_folder, read_json, silent, weight_files
 
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 

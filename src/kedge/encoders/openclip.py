@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import FileError, SettingError, did_you_mean
-from ..images import Preprocessing
-from . import Encoder, Visual, imported, made, one_line, quiet, weights_hash
-from ._hub import file_of
+from ..images.pixels import Preprocessing
+from .encoder import Encoder, Visual, imported, made, one_line, quiet, weights_hash
+from .hub import file_of
 
 WEIGHTS = "open_clip_model.safetensors"
 

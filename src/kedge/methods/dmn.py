@@ -43,10 +43,10 @@ import torch
 from torch import Tensor
 
 from ..errors import InputError
-from ..features import TextHead
-from . import Batch, State, Step, Traits
-from ._cache import Memory, entropy, turns
-from ._settings import Configured, setting
+from ..features.text_head import TextHead
+from .contract import Batch, State, Step, Traits
+from .settings import Configured, setting
+from .solve.cache import Memory, entropy, turns
 
 BLOCK = 1 << 22  # weights (images × classes × slots) held at a time
 

@@ -56,10 +56,10 @@ from scipy.special import digamma, gammaln
 from torch import Tensor
 
 from ..arrays import wide
-from ..features import TextHead
+from ..features.text_head import TextHead
 from ..progress import track
-from . import Batch, State, Step, Traits
-from ._settings import Configured, setting
+from .contract import Batch, State, Step, Traits
+from .settings import Configured, setting
 
 Array = NDArray[np.float64]
 

@@ -65,15 +65,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import threshold
 
-from ..features import TextHead
+from ..features.text_head import TextHead
 from ..progress import track
-from . import Batch, State, Step, Traits
-from ._compiled import compiled_solver
-from ._em import SETTLED, largest_change, outcome
-from ._gaussian import Features, anchored_fit
-from ._graph import NeighbourGraph
-from ._neighbours import Neighbours, nearest_neighbours
-from ._settings import Configured, setting
+from .contract import Batch, State, Step, Traits
+from .settings import Configured, setting
+from .solve._compiled import compiled_solver
+from .solve.em import SETTLED, largest_change, outcome
+from .solve.gaussian import Features, anchored_fit
+from .solve.graph import NeighbourGraph
+from .solve.neighbours import Neighbours, nearest_neighbours
 
 PRESENT = 0.1  # images: a class with less stays on its anchor
 PSEUDO_COUNT = 0.2  # c, images that every class is given before any is seen

@@ -48,10 +48,10 @@ from torch import Tensor
 
 from ..arrays import unit
 from ..progress import track
-from . import Batch, Traits
-from ._em import Transductive, active_classes, hard_counts, z_step
-from ._neighbours import Neighbours
-from ._settings import setting
+from .contract import Batch, Traits
+from .settings import setting
+from .solve.em import Transductive, active_classes, hard_counts, z_step
+from .solve.neighbours import Neighbours
 
 R_MAX = 0.999  # K(r) → ∞ as r → 1
 KAPPA_MIN = 1e-30  # as good as 0, with a logarithm

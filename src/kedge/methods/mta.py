@@ -42,9 +42,9 @@ import torch
 from torch import Tensor
 
 from ..arrays import unit
-from ..features import TextHead
-from . import Batch, State, Step, Traits
-from ._settings import Configured, setting
+from ..features.text_head import TextHead
+from .contract import Batch, State, Step, Traits
+from .settings import Configured, setting
 
 BLOCK = 1 << 23  # probabilities (images × views × classes) held at a time
 BANDWIDTH_FLOOR = 1e-7  # h² of copies is 0, up to rounding

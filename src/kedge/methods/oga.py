@@ -40,10 +40,10 @@ import torch
 from torch import Tensor
 
 from ..arrays import wide
-from ..features import TextHead
-from . import Batch, State, Step, Traits
-from ._cache import Memory, entropy
-from ._settings import Configured, setting
+from ..features.text_head import TextHead
+from .contract import Batch, State, Step, Traits
+from .settings import Configured, setting
+from .solve.cache import Memory, entropy
 
 MINIMUM = 2  # images of a class that make a mean
 NO_SPREAD = 1e-9  # tr(S) of unit features below this is rounding

@@ -46,25 +46,17 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..features import TextHead
+from ..features.text_head import TextHead
 from ..progress import track
-from . import Batch, State, Step, Traits
-from ._compiled import compiled_solver
-from ._em import (
-    SETTLED,
-    active_classes,
-    hard_counts,
-    outcome,
-    run,
-    shared_variance,
-    z_step,
-)
-from ._gaussian import Features, anchor_divergence, anchored_fit
-from ._graph import GramGraph, NeighbourGraph
-from ._lists import DENSE_ENTRIES
-from ._lists import solve as in_lists
-from ._neighbours import Neighbours, nearest_neighbours
-from ._settings import Configured, setting
+from .contract import Batch, State, Step, Traits
+from .settings import Configured, setting
+from .solve._compiled import compiled_solver
+from .solve.candidates import DENSE_ENTRIES
+from .solve.candidates import solve as in_lists
+from .solve.em import SETTLED, active_classes, hard_counts, outcome, run, shared_variance, z_step
+from .solve.gaussian import Features, anchor_divergence, anchored_fit
+from .solve.graph import GramGraph, NeighbourGraph
+from .solve.neighbours import Neighbours, nearest_neighbours
 
 
 @dataclass(frozen=True)

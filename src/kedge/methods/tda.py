@@ -40,10 +40,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..features import TextHead
-from . import Batch, State, Step, Traits
-from ._cache import Memory, entropy, turns
-from ._settings import Configured, setting
+from ..features.text_head import TextHead
+from .contract import Batch, State, Step, Traits
+from .settings import Configured, setting
+from .solve.cache import Memory, entropy, turns
 
 
 @dataclass(frozen=True)

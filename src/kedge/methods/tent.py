@@ -37,10 +37,10 @@ from torch import Tensor, nn
 
 from ..arrays import check_unit_rows
 from ..errors import InputError
-from ..features import TextHead
-from . import Batch, State, Step, Traits
-from ._cache import entropy
-from ._settings import Configured, setting
+from ..features.text_head import TextHead
+from .contract import Batch, State, Step, Traits
+from .settings import Configured, setting
+from .solve.cache import entropy
 
 ADAM = (0.9, 0.999, 1e-8)  # the decay of both means, and ε: torch's, and the paper's
 

@@ -43,12 +43,12 @@ from torch import Tensor
 
 from ..arrays import unit
 from ..progress import track
-from . import Batch, Traits
-from ._em import Transductive, shared_variance, z_step
-from ._gaussian import Features
-from ._graph import NeighbourGraph
-from ._neighbours import Neighbours
-from ._settings import setting
+from .contract import Batch, Traits
+from .settings import setting
+from .solve.em import Transductive, shared_variance, z_step
+from .solve.gaussian import Features
+from .solve.graph import NeighbourGraph
+from .solve.neighbours import Neighbours
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..features import TextHead
-from . import Batch, State, Step, Traits
-from ._settings import Configured
+from ..features.text_head import TextHead
+from .contract import Batch, State, Step, Traits
+from .settings import Configured
 
 
 @dataclass(frozen=True)

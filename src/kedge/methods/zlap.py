@@ -40,11 +40,11 @@ import torch
 from torch import Tensor
 
 from ..errors import SettingError
-from ..features import TextHead
-from . import Batch, State, Step, Traits
-from ._graph import NeighbourGraph
-from ._neighbours import Neighbours, nearest_neighbours
-from ._settings import Configured, setting
+from ..features.text_head import TextHead
+from .contract import Batch, State, Step, Traits
+from .settings import Configured, setting
+from .solve.graph import NeighbourGraph
+from .solve.neighbours import Neighbours, nearest_neighbours
 
 
 @dataclass(frozen=True)

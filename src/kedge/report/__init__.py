@@ -20,9 +20,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from .._files import check_writable, written_by_rename
+from ..benchmark.record import Record
 from ..errors import FileError, InputError
-from ..results import Record
+from ..files import check_writable, written_by_rename
 from .drawing import Picture, as_png, as_svg, inlined, on_white, style
 from .figures import KEYS, all_figures
 from .page import Placed, page

@@ -7,10 +7,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import fmean
 
-from ..methods.stata import StatA
 from .drawing import GREY, INK, MUTED, PALETTE, Looks, Panel, Picture, Rows, canvas, label_lines, shortened, source
 from .scores import ZERO_SHOT, Cell, Group, Score, dataset_order, scenario_order, sweep
 from .words import points
+
+STATA, ALPHA, BETA = "stata", 1.0, "hard"  # the method, and its defaults: a record has only settings that differ
 
 
 def alpha(group: Group) -> Picture | None:
@@ -18,8 +19,8 @@ def alpha(group: Group) -> Picture | None:
     curves: dict[tuple[str, int], dict[float, dict[int, Score]]] = defaultdict(lambda: defaultdict(dict))
     for cell in group.cells:
         batch, settings = sweep(cell.scenario), dict(cell.records[0].settings)
-        if batch and cell.records[0].method == StatA.name and settings.keys() <= {"alpha"}:
-            weight = float(settings.get("alpha", StatA.alpha))
+        if batch and cell.records[0].method == STATA and settings.keys() <= {"alpha"}:
+            weight = float(settings.get("alpha", ALPHA))
             curves[cell.dataset, batch.size][weight][batch.k_min] = cell.score
     panels, rows = [], []
     means: dict[float, list[float]] = defaultdict(list)
@@ -35,7 +36,7 @@ def alpha(group: Group) -> Picture | None:
         for weight, line in sorted(lines.items()):
             xs = sorted(line)
             ys = [100 * line[k].accuracy for k in xs]
-            usual = weight == StatA.alpha
+            usual = weight == ALPHA
             axes.plot(xs, ys, color=colours[weight], lw=3 if usual else 1.5, marker="o", ms=3.5)
             ends.append((ys[-1], f"α = {_weight(weight)}", colours[weight]))
             if len(xs) == len(classes):
@@ -63,7 +64,7 @@ def alpha(group: Group) -> Picture | None:
         "alpha",
         title,
         "Accuracy of StatA against the number of classes in the batch, a line per anchor weight. The wide line is its "
-        f"default, α = {_weight(StatA.alpha)}; the dashed one is zero-shot on the same images.",
+        f"default, α = {_weight(ALPHA)}; the dashed one is zero-shot on the same images.",
         panels,
         rows,
     )
@@ -71,10 +72,10 @@ def alpha(group: Group) -> Picture | None:
 
 def _alpha_colours(weights: Sequence[float]) -> dict[float, str]:
     """The default in ink; below it warm colours, above it cold ones."""
-    below, above = [w for w in weights if w < StatA.alpha], [w for w in weights if w > StatA.alpha]
+    below, above = [w for w in weights if w < ALPHA], [w for w in weights if w > ALPHA]
     warm, cold = (1, 4, 3), (6, 0, 2)
     return (
-        {StatA.alpha: INK}
+        {ALPHA: INK}
         | {w: PALETTE[warm[at % 3]][0] for at, w in enumerate(below)}
         | {w: PALETTE[cold[at % 3]][0] for at, w in enumerate(above)}
     )
@@ -85,8 +86,8 @@ def beta(group: Group, looks: Looks) -> Picture | None:
     found: dict[tuple[str, str], dict[str, dict[str, Cell]]] = defaultdict(lambda: defaultdict(dict))
     for cell in group.cells:
         settings = dict(cell.records[0].settings)
-        kind = settings.pop("beta", StatA.beta)
-        if cell.records[0].method == StatA.name:
+        kind = settings.pop("beta", BETA)
+        if cell.records[0].method == STATA:
             variant = " ".join(f"{name}={value}" for name, value in settings.items())
             found[cell.scenario, variant][cell.dataset][kind] = cell
     pairs = {}  # (scenario, other settings) → hard, soft, datasets
@@ -99,7 +100,7 @@ def beta(group: Group, looks: Looks) -> Picture | None:
     order = sorted(pairs, key=lambda key: (scenario_order(key[0]), key[1]))
     figure, axes = canvas(1.6 + 0.3 * len(order), "hard and soft β", source(group, "mean over datasets"))
     rows: Rows = []
-    colour = looks(next(c.label for c in group.cells if c.records[0].method == StatA.name)).colour
+    colour = looks(next(c.label for c in group.cells if c.records[0].method == STATA)).colour
     for at, key in enumerate(order):
         (hard, soft), number = pairs[key]
         axes.plot([100 * hard.accuracy, 100 * soft.accuracy], [at, at], color=GREY, lw=1.2, zorder=1)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .._words import count
-from ..metrics import Reliability
+from ..benchmark.metrics import Reliability
+from ..words import count
 from .drawing import GREY, INK, MUTED, Looks, Panel, Picture, canvas, source, tinted
 from .scores import ZERO_SHOT, Cell, Group, calibration, label_order
 from .words import percent, points

@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from .._words import count
+from ..words import count
 from .ablations import alpha, beta
 from .batches import harm, reliability
 from .drawing import INK, Look, Looks, Panel, Picture, Rows, canvas, look, shortened, source

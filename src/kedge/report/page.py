@@ -10,11 +10,11 @@ from importlib.resources import files
 from pathlib import Path
 from urllib.parse import quote
 
-from .._words import count
+from ..words import count
 from .drawing import PALETTE, Picture
+from .html_tables import badge, escaped, scenario_table, summary_table
 from .provenance import failures, provenance
 from .scores import ZERO_SHOT, Group, Results, Score, encoder_of, sweep
-from .tables import badge, escaped, scenario_table, summary_table
 from .words import points
 
 HOW_TO_READ = (

@@ -6,10 +6,10 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from .._version import __version__
-from .._words import count
-from ..results import Record
+from ..benchmark.record import Record
+from ..words import count
+from .html_tables import Column, badge, escaped, table
 from .scores import ZERO_SHOT, Results
-from .tables import Column, badge, escaped, table
 
 HASH_SHOWN = 12
 

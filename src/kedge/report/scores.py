@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ..benchmark.record import Record
+from ..benchmark.scenarios import Batches, find_scenario
 from ..errors import KedgeError
-from ..published import clip_name
-from ..results import Record
-from ..scenarios import Batches, find_scenario
-from ..tables import order
+from .pivot import order
+from .published import clip_name
 from .words import plain
 
 ZERO_SHOT = "zero-shot"

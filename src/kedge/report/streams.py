@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..results import Record
+from ..benchmark.record import Record
 from .drawing import (
     MUTED,
     PALETTE,

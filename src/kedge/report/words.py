@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from ..benchmark.scenarios import Batches, DirichletStream, Separate, Whole, find_scenario
 from ..errors import KedgeError
-from ..scenarios import Batches, DirichletStream, Separate, Whole, find_scenario
 
 
 def in_words(scenario: str) -> str:

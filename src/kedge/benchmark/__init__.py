@@ -1,0 +1,1 @@
+"""For science: scenarios, plans, scores and records."""

@@ -1,0 +1,173 @@
+"""The cells of a grid: one method on one feature file in one scenario with one seed. A cell is a file of results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+
+from ..errors import InputError, KedgeError, SettingError
+from ..features.feature_set import FeatureSet
+from ..features.image_source import ImageSource
+from ..methods.contract import Method, unmet_needs
+from ..methods.settings import settings_of
+from .evaluate import changed_settings, encoder_name
+from .grid import Grid
+from .record import SCHEMA, Record
+from .scenarios import Batches, Scenario, Whole, describe, task_count
+
+PART = 60  # characters of each part of a file name
+
+
+@dataclass(frozen=True)
+class FeatureFile:
+    """What a cell has to know of its feature file."""
+
+    path: Path
+    hash: str  # of its content
+    dataset: str
+    encoder: str
+    classes: int
+    present: int  # classes that have images
+    views: bool
+    simulated: bool
+
+    @classmethod
+    def of(cls, path: Path, features: FeatureSet) -> FeatureFile:
+        """Of labelled features; refuses others."""
+        if features.labels is None:
+            raise InputError(f"{path} has no labels, and a benchmark needs them. Add `labels` to the feature file.")
+        simulated = bool(features.provenance.get("simulated", False))  # then the file's name tells them apart
+        return cls(
+            path=path,
+            hash=features.hash,
+            dataset=path.stem if simulated else str(features.provenance.get("dataset") or path.stem),
+            encoder=encoder_name(features),
+            classes=features.head.k,
+            present=int((features.labels.bincount() > 0).sum()),
+            views=features.views is not None,
+            simulated=simulated,
+        )
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry of the grid, with all that its result depends on."""
+
+    method: Method
+    file: FeatureFile
+    scenario: Scenario
+    seed: int
+    tasks: int
+
+    @cached_property
+    def name(self) -> str:
+        """Of its record: readable, and with a hash of everything that would make it another cell."""
+        defined_by = {
+            "method": self.method.name,
+            "settings": settings_of(self.method),
+            "features": self.file.hash,
+            "dataset": self.file.dataset,
+            "scenario": [self.scenario.kind, asdict(self.scenario)],  # type: ignore[call-overload]
+            "seed": self.seed,
+            "tasks": self.tasks,
+            "schema": SCHEMA,
+        }
+        digest = hashlib.sha256(json.dumps(defined_by, sort_keys=True, default=str).encode()).hexdigest()
+        parts = self.file.dataset, describe(self.scenario), self.label, f"seed{self.seed}", digest[:12]
+        return "__".join(re.sub(r"[^A-Za-z0-9._=-]+", "-", part)[:PART] for part in parts)
+
+    @property
+    def label(self) -> str:
+        """The method, with the settings that are not its defaults."""
+        return self.failed("").label
+
+    def path(self, folder: Path) -> Path:
+        """Where its record is: a file that exists is a cell that is done."""
+        return folder / f"{self.name}.json"
+
+    def failure(self, folder: Path) -> Path:
+        """Where its record is if it failed; it is run again the next time."""
+        return folder / f"{self.name}.failed.json"
+
+    def failed(self, error: str) -> Record:
+        """The record of its failure."""
+        return Record(
+            method=self.method.name,
+            settings=changed_settings(self.method),
+            dataset=self.file.dataset,
+            encoder=self.file.encoder,
+            scenario=describe(self.scenario),
+            seed=self.seed,
+            tasks=self.tasks,
+            error=error,
+            features_hash=self.file.hash,
+            classes=self.file.classes,
+            simulated=self.file.simulated,
+        )
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The cells of a grid, and what was left out of it and why."""
+
+    cells: tuple[Cell, ...]
+    left_out: tuple[str, ...]
+
+
+def plan_cells(
+    grid: Grid,
+    load: Callable[[Path], FeatureSet] = FeatureSet.load,
+    images: Callable[[FeatureSet], ImageSource] = ImageSource.of,
+) -> Planned:
+    """Open and check every feature file, and lay out the cells; refuses what can not be run.
+
+    Cells of one feature file, and of one plan, follow each other. Where nothing is random there is one seed, 0.
+    Images and their encoder are opened only if one of the methods needs them.
+    """
+    cells: dict[str, Cell] = {}
+    left_out = dict.fromkeys(grid.left_out)
+    for path in grid.features:
+        features = load(path)
+        file = FeatureFile.of(path, features)
+        adapts_encoder = any(method.traits.needs == "encoder" for method in grid.methods)
+        no_images = _why_not(images, features) if adapts_encoder else ""
+        for scenario in grid.scenarios:
+            tasks = task_count(scenario, grid.tasks)
+            for seed in (0,) if isinstance(scenario, Whole) else grid.seeds:
+                for method in grid.methods:
+                    unfit = _unfit(method, file, no_images, scenario if grid.fitting else None)
+                    if not unfit:
+                        cell = Cell(method, file, scenario, seed, tasks)
+                        cells[cell.name] = cell
+                    elif grid.fitting:
+                        left_out[f"{path}: {unfit}"] = None
+                    else:
+                        raise SettingError(f"{path}: {unfit}")
+    if not cells:
+        raise SettingError(f"nothing is left to run. {' '.join(left_out)}")
+    return Planned(tuple(cells.values()), tuple(left_out))
+
+
+def _why_not(images: Callable[[FeatureSet], ImageSource], features: FeatureSet) -> str:
+    """Why the images or the encoder of the features can not be had; "" if they can."""
+    try:
+        images(features)
+    except KedgeError as error:
+        return str(error)
+    return ""
+
+
+def _unfit(method: Method, file: FeatureFile, no_images: str, scenario: Scenario | None) -> str:
+    """Why the method can not run on the file, or the scenario would not be on it what it says; "" if all is well."""
+    if method.traits.needs == "encoder" and no_images:
+        return f"method {method.name!r} needs the images and their encoder, and {no_images}"
+    if missing := unmet_needs(method, views=file.views, encoder=True):
+        return missing
+    if isinstance(scenario, Batches) and scenario.k_min == scenario.k_max and scenario.k_min > file.present:
+        return f"scenario {describe(scenario)!r} needs {scenario.k_min} classes, and {file.present} have images."
+    return ""

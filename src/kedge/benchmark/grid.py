@@ -1,0 +1,228 @@
+"""The grid of a benchmark: methods × feature files × scenarios × seeds. From arguments, a file or a preset.
+
+A grid file is TOML. What it leaves out can be said on the command line; its paths are relative to the file.
+
+    methods = ["zero-shot", "stata", {name = "stata", alpha = 10}]    # or "stata:alpha=10"; "all" is every method
+    features = ["features/*.safetensors"]
+    scenarios = ["very-low", "batches:size=64,k_min=5,k_max=5"]
+    seeds = [0, 1]
+    tasks = 100            # instead of each scenario's own number
+    preset = "table1"      # for what the other keys do not say
+    out = "results"
+    jobs = 2
+
+| preset  | of the StatA paper                          | methods                     | scenarios                      |
+|---------|---------------------------------------------|-----------------------------|--------------------------------|
+| table1  | Table 1, batches                            | all that fit the file       | very-low to very-high, all     |
+| table2  | Table 2, streams (ours keep the last batch) | all that fit the file       | the four streams               |
+| alpha   | ablation of the anchor's weight             | zero-shot, StatA, 6 weights | 64 and 1000, K_eff fixed       |
+| beta    | soft against hard β                         | zero-shot, StatA, both      | 1000 and 5000, K_eff fixed     |
+| runtime | runtime table                               | zero-shot, StatA            | batches of 1000, the whole set |
+
+Of the ablations, a number of classes that a feature file does not have is left out. The paper does not print the
+weights of its ablation; these are ours.
+"""
+
+from __future__ import annotations
+
+import glob
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..errors import FileError, SettingError, did_you_mean
+from ..files import existing
+from ..methods.contract import Method
+from ..methods.registry import build, find_method, list_methods
+from ..methods.settings import parse
+from .scenarios import Scenario, find_scenario
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+T = TypeVar("T")
+Options = dict[str, Any]  # a grid as people write it: the arguments of `Grid.of`, and `preset`
+
+
+def _fixed(size: int, *classes: int) -> list[str]:
+    return [f"batches:size={size},k_min={k},k_max={k}" for k in classes]
+
+
+PRESETS: dict[str, Options] = {
+    "table1": {
+        "methods": ["all"],
+        "scenarios": ["very-low", "low", "medium", "medium-1000", "high", "very-high", "all"],
+    },
+    "table2": {
+        "methods": ["all"],
+        "scenarios": ["stream-low", "stream-medium", "stream-high", "stream-separate"],
+    },
+    "alpha": {
+        "methods": ["zero-shot", *(f"stata:alpha={alpha}" for alpha in (0.1, 0.3, 1, 3, 10, 30))],
+        "scenarios": _fixed(64, 1, 2, 3, 5, 10, 15, 20, 25) + _fixed(1000, 5, 10, 25, 50, 100),
+        "fitting": True,
+    },
+    "beta": {
+        "methods": ["zero-shot", "stata", "stata:beta=soft"],
+        "scenarios": _fixed(1000, 5, 10, 25, 50, 100) + _fixed(5000, 50, 100, 250, 500, 1000),
+        "fitting": True,
+    },
+    "runtime": {"methods": ["zero-shot", "stata"], "scenarios": ["very-high", "all"], "tasks": 20},
+}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What to run, and where to. Make one with `Grid.of`, or from a file with `Grid.load`."""
+
+    methods: tuple[Method, ...]
+    features: tuple[Path, ...]
+    scenarios: tuple[Scenario, ...]
+    seeds: tuple[int, ...]
+    tasks: int | None  # None: each scenario's own number
+    jobs: int
+    out: Path
+    fitting: bool  # leave out what does not fit a feature file, instead of refusing it
+    left_out: tuple[str, ...]  # of "all" methods, those that do not load
+
+    @classmethod
+    def of(
+        cls,
+        features: Iterable[str | Path] = (),
+        methods: Iterable[str | Mapping[str, Any] | Method] = ("zero-shot", "stata"),
+        scenarios: Iterable[str | Scenario] = (),
+        seeds: Iterable[int] = (0,),
+        tasks: int | None = None,
+        jobs: int = 1,
+        out: str | Path = "kedge-bench",
+        fitting: bool = False,
+    ) -> Grid:
+        """A grid of names and objects. All is checked here but the feature files, which are opened to plan it.
+
+        A preset is a set of arguments: Grid.of(**PRESETS["table1"], features=["birds.safetensors"]).
+        """
+        entries = list(methods)
+        chosen, left_out = [], []
+        for entry in entries:
+            if entry == "all":
+                loaded, broken = _all_methods()
+                chosen += loaded
+                left_out += broken
+            else:
+                chosen.append(_method(entry))
+        return cls(
+            methods=tuple(_some(chosen, "methods", "--method stata")),
+            features=tuple(Path(path) for path in _some(features, "feature files", "birds.safetensors")),
+            scenarios=tuple(
+                map(find_scenario, _some(scenarios, "scenarios", "--scenario very-low or --preset table1"))
+            ),
+            seeds=tuple(whole("a seed", seed, 0) for seed in _some(seeds, "seeds", "--seed 0")),
+            tasks=None if tasks is None else whole("tasks", tasks, 1),
+            jobs=whole("jobs", jobs, 1),
+            out=Path(out),
+            fitting=fitting or "all" in entries,
+            left_out=tuple(left_out),
+        )
+
+    @classmethod
+    def load(cls, path: str | Path, **changes: Any) -> Grid:
+        """The grid of a TOML file; arguments given here replace what it says."""
+        return cls.of(**merged(read_options(path), changes))
+
+
+def merged(*layers: Options) -> Options:
+    """One set of options out of several: a later one counts, and a preset only where none of them says."""
+    said = {name: value for layer in layers for name, value in layer.items()}
+    preset = said.pop("preset", None)
+    if preset is None:
+        return said
+    if preset not in PRESETS:
+        raise SettingError(f"unknown preset {preset!r}{did_you_mean(str(preset), PRESETS)}")
+    return {**PRESETS[preset], **said}
+
+
+_KEYS: dict[str, tuple[type, str]] = {
+    "methods": (list, 'a list, like ["zero-shot", {name = "stata", alpha = 10}]'),
+    "features": (list, 'a list of files, like ["features/*.safetensors"]'),
+    "scenarios": (list, 'a list, like ["very-low"]'),
+    "seeds": (list, "a list of whole numbers, like [0, 1]"),
+    "tasks": (int, "a whole number"),
+    "preset": (str, "one of " + ", ".join(PRESETS)),
+    "out": (str, "the name of a folder"),
+    "jobs": (int, "a whole number"),
+}
+
+
+def read_options(path: str | Path) -> Options:
+    """What a grid file says; its feature files and output folder as paths from here."""
+    path = existing(path)
+    try:
+        options: Options = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FileError(f"{path} is not TOML: {error}. See `kedge bench --help` for an example.") from error
+    for name, value in options.items():
+        if name not in _KEYS:
+            raise SettingError(f"{path}: unknown key {name!r}{did_you_mean(name, _KEYS)}")
+        kind, what = _KEYS[name]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise SettingError(f"{path}: {name} must be {what}; got {value!r}.")
+    if "features" in options:
+        options["features"] = [file for entry in options["features"] for file in _files(path.parent, entry)]
+    if "out" in options:
+        options["out"] = path.parent / options["out"]
+    return options
+
+
+def _files(folder: Path, entry: Any) -> list[Path]:
+    """The files of one entry: a path, or a pattern with * ? or []."""
+    if not isinstance(entry, str):
+        raise SettingError(f"a feature file is a path or a pattern; got {entry!r}.")
+    if (folder / entry).exists() or not glob.has_magic(entry):
+        return [folder / entry]
+    found = sorted(map(Path, glob.glob(str(folder / entry), recursive=True)))
+    if not found:
+        raise FileError(f"no file fits the pattern {entry!r} in {folder}. Check the pattern.")
+    return found
+
+
+def _method(entry: str | Mapping[str, Any] | Method) -> Method:
+    """A method from `stata`, `stata:alpha=10,beta=soft`, {name: "stata", alpha: 10} or an object."""
+    if isinstance(entry, str):
+        name, _, rest = entry.partition(":")
+        return build(name, parse(find_method(name), filter(None, rest.split(",")), name))
+    if isinstance(entry, Mapping):
+        settings = dict(entry)
+        name = settings.pop("name", None)
+        if not isinstance(name, str):
+            raise SettingError(f'a method with settings is written {{name = "stata", alpha = 10}}; got {settings}.')
+        return build(name, settings)
+    return build(entry)
+
+
+def _all_methods() -> tuple[list[Method], list[str]]:
+    """Every registered method with its defaults, and why some are left out."""
+    chosen, broken = [], []
+    for name in list_methods():
+        try:
+            chosen.append(build(name))
+        except (SettingError, TypeError) as error:  # another package's: it does not load, or has no defaults
+            broken.append(f"{name}: {error}")
+    return chosen, broken
+
+
+def _some(entries: Iterable[T], what: str, example: str) -> list[T]:
+    found = list(entries)
+    if not found:
+        raise SettingError(f"the benchmark has no {what}. Name at least one, for example {example}.")
+    return found
+
+
+def whole(name: str, value: Any, low: int) -> int:
+    """The value, if it is a whole number from `low`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise SettingError(f"{name} must be a whole number from {low}; got {value!r}.")
+    return value

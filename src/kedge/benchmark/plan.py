@@ -1,0 +1,98 @@
+"""Plans: the tasks of a scenario, drawn for the labels of one data set with a seed, as arrays of image numbers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import FileError, InputError, SettingError
+from ..tensor_files import content_hash, load_tensors, save_tensors
+from .scenarios import Episode, Indices, Scenario, describe, find_scenario, task_count
+
+KIND, VERSION = "plan", 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Episodes of batches of image numbers, and where they came from."""
+
+    episodes: Sequence[Episode]
+    scenario: str  # a name, or kind:setting=value,…
+    seed: int
+    n: int  # images of the dataset the plan is for
+    labels_hash: str  # sha256 of its labels: a plan fits one dataset
+
+    def batches(self) -> Iterator[Indices]:
+        """Every batch of every episode."""
+        return (batch for episode in self.episodes for batch in episode)
+
+    @cached_property
+    def hash(self) -> str:
+        """sha256 of the plan: the same tasks, the same hash."""
+        tensors, meta = self._parts()
+        return content_hash(tensors, {"kind": KIND, "version": VERSION, **meta})
+
+    def save(self, path: str | Path) -> str:
+        """Write a manifest, by rename; the same plan gives the same bytes. Returns its hash."""
+        return save_tensors(path, KIND, VERSION, *self._parts())
+
+    def _parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        batches = list(self.batches())
+        tensors = {
+            "indices": torch.from_numpy(np.concatenate(batches)),
+            "batch_sizes": torch.tensor([len(batch) for batch in batches]),
+            "episode_sizes": torch.tensor([len(episode) for episode in self.episodes]),
+        }
+        return tensors, {f.name: getattr(self, f.name) for f in fields(self) if f.name != "episodes"}
+
+    @classmethod
+    def load(cls, path: str | Path) -> Plan:
+        """Read a manifest back."""
+        tensors, meta = load_tensors(path, KIND, VERSION)
+        cuts = np.cumsum(tensors["batch_sizes"].numpy())[:-1]
+        batches = iter(np.split(tensors["indices"].numpy().copy(), cuts))
+        episodes = [[next(batches) for _ in range(size)] for size in tensors["episode_sizes"].tolist()]
+        return cls(episodes, **{f.name: meta[f.name] for f in fields(cls) if f.name != "episodes"})
+
+    def check_fits(self, labels: Any) -> None:
+        """Refuse labels other than those the plan was drawn from."""
+        if hash_labels(as_labels(labels)) != self.labels_hash:
+            raise FileError(
+                f"this plan was drawn for {self.n} other labels than the {len(labels)} given. "
+                "Draw a plan for this dataset."
+            )
+
+
+def draw(scenario: str | Scenario, labels: Any, seed: int = 0, tasks: int | None = None) -> Plan:
+    """The plan of a scenario for these labels (n): `tasks` episodes, the scenario's own number of them by default."""
+    chosen = find_scenario(scenario)
+    labels = as_labels(labels)
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise SettingError(f"seed must be a whole number from 0; got {seed!r}.")
+    count = task_count(chosen, tasks)
+    episodes = [chosen.episode(labels, np.random.default_rng([seed, task])) for task in range(count)]
+    return Plan(episodes, describe(chosen), seed, len(labels), hash_labels(labels))
+
+
+def as_labels(labels: Any) -> Indices:
+    """Class numbers as a vector of int64."""
+    array = np.asarray(labels)
+    if array.ndim != 1 or len(array) == 0 or array.dtype.kind not in "iu":
+        raise InputError(
+            "a scenario needs the labels of at least one image, as whole numbers; "
+            f"got {array.dtype} of shape {array.shape}."
+        )
+    return array.astype(np.int64)
+
+
+def hash_labels(labels: Indices) -> str:
+    """sha256 of the labels."""
+    return hashlib.sha256(labels.astype("<i8").tobytes()).hexdigest()

@@ -1,0 +1,187 @@
+"""What an encoder is: images and prompts into one space of unit features; and what its loaders share.
+
+encoder = load_encoder("hf:openai/clip-vit-base-patch16")
+encoder.encode_images(torch.stack([encoder.preprocessing(open_image(path)) for path in paths]))
+encoder.encode_texts(["a photo of a cat.", "a photo of a dog."])
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib
+import logging
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..arrays import unit
+from ..errors import FileError, MissingExtra
+from ..images.pixels import Preprocessing
+
+DEFAULT = "hf:openai/clip-vit-base-patch16"
+TINY = Path(__file__).parents[1] / "data" / "tiny" / "model"
+PROMPTS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """A vision-language model as two functions into one feature space.
+
+    | field         | meaning                                                                                   |
+    |---------------|-------------------------------------------------------------------------------------------|
+    | logit_scale   | τ, as trained: logits are τ x·t (+ logit_bias, which SigLIP has)                          |
+    | visual        | pixels b×3×h×w → b×d unit rows, differentiable; on `device`, in evaluation mode           |
+    | text          | prompts → m×d features, not normalised; on `device`                                       |
+    | half          | the type that matrices are multiplied in, or None: float32                                |
+    | provenance    | what the features depend on, as JSON                                                      |
+    """
+
+    name: str
+    logit_scale: float
+    logit_bias: float
+    dimension: int
+    preprocessing: Preprocessing
+    visual: nn.Module
+    text: Callable[[Sequence[str]], Tensor]
+    device: torch.device
+    half: torch.dtype | None
+    provenance: dict[str, Any]
+
+    @torch.no_grad()
+    def encode_images(self, pixels: Tensor) -> Tensor:
+        """b×3×h×w pixels → b×d unit rows, float32, on the CPU."""
+        with self._autocast():
+            features: Tensor = self.visual(pixels.to(self.device, non_blocking=True))
+        return features.cpu()
+
+    @torch.no_grad()
+    def encode_texts(self, prompts: Sequence[str]) -> Tensor:
+        """m prompts → m×d unit rows, float32, on the CPU."""
+        encoded = [torch.empty(0, self.dimension)]
+        with self._autocast():
+            for start in range(0, len(prompts), PROMPTS_AT_ONCE):
+                encoded.append(unit(self.text(prompts[start : start + PROMPTS_AT_ONCE]).float()).cpu())
+        return torch.cat(encoded)
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Matrix products in half precision; the weights stay float32, as TENT's gradients need them."""
+        if self.half is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, self.half)
+
+
+# What the loaders share.
+
+
+class Visual(nn.Module):
+    """Pixels → unit features, around the part of a model that sees images."""
+
+    def __init__(self, tower: nn.Module, features: Callable[[nn.Module, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.tower = tower
+        self._features = features
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """b×3×h×w → b×d float32 unit rows."""
+        return nn.functional.normalize(self._features(self.tower, pixels).float(), dim=-1)
+
+
+def made(
+    name: str,
+    model: nn.Module,
+    visual: nn.Module,
+    text: Callable[[Sequence[str]], Tensor],
+    preprocessing: Preprocessing,
+    device: torch.device,
+    about: dict[str, Any],
+) -> Encoder:
+    """The encoder around a loaded model; its scale and bias are the model's parameters, log τ and b."""
+    for part in (model, visual):
+        part.to(device).eval().requires_grad_(False)
+    scale = math.exp(float(model.logit_scale))  # type: ignore[arg-type]
+    bias = getattr(model, "logit_bias", None)
+    bias = 0.0 if bias is None else float(bias)
+    with torch.no_grad():  # one blank image: how long a feature is, and whether the model takes images of this size
+        dimension = visual(torch.zeros(1, 3, *preprocessing.size, device=device)).shape[1]
+    half = torch.float16 if device.type != "cpu" and torch.amp.is_autocast_available(device.type) else None
+    return Encoder(
+        name=name,
+        logit_scale=scale,
+        logit_bias=bias,
+        dimension=dimension,
+        preprocessing=preprocessing,
+        visual=visual,
+        text=text,
+        device=device,
+        half=half,
+        provenance={
+            "encoder": name,
+            **about,
+            "precision": "float32" if half is None else "float16",
+            "preprocessing": preprocessing.describe(),
+            "logit_scale": scale,
+            "logit_bias": bias,
+        },
+    )
+
+
+def imported(module: str, extra: str) -> ModuleType:
+    """An optional library; `MissingExtra` names the command that installs it."""
+    try:
+        with quiet():
+            return importlib.import_module(module)
+    except ImportError as error:
+        if error.name == module:
+            reason = f"{module} is not installed"
+        else:
+            reason = f"{module} can not be imported ({one_line(error)})"
+        raise MissingExtra(f'{reason}. Install it with: pip install "kedge[{extra}]"') from error
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep a library's log lines and warnings from the screen: what matters comes as an error."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def one_line(error: BaseException) -> str:
+    """The beginning of an error's message."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 200 else text[:200] + "…"
+
+
+def weights_hash(files: Sequence[Path]) -> str:
+    """sha256 of the weights: of the file itself, or, if they are in several, of the list of their names and hashes."""
+    if not files:
+        raise FileError("no .safetensors files to load weights from.")
+    hashes = [_file_hash(path, path.stat().st_mtime_ns, path.stat().st_size) for path in files]
+    if len(files) == 1:
+        return hashes[0]
+    lines = (f"{path.name} {sha256}\n" for path, sha256 in sorted(zip(files, hashes, strict=True)))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+@lru_cache(maxsize=64)
+def _file_hash(path: Path, changed: int, size: int) -> str:
+    """sha256 of a file, once per process; time and size tell when it is another."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

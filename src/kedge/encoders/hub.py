@@ -1,0 +1,138 @@
+"""Where a model lies: in a folder, in the hub's cache, or on the hub. Only safetensors count as weights."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..errors import FileError
+from .encoder import TINY, imported, one_line, quiet
+
+DOWNLOADED = ["*.json", "*.txt", "*.model", "model*.safetensors"]
+PREPROCESSORS = "preprocessor_config.json", "processor_config.json"
+TOKENIZERS = "tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model"
+CONVERTER = "SFconvertbot"  # the hub's own account; it offers pickled weights as safetensors, in a pull request
+
+
+def model_folder(where: str) -> Path:
+    """The folder of a model: as given, in the hub's cache, or downloaded there."""
+    folder = Path(where).expanduser()
+    if folder.is_dir():
+        return folder
+    if folder == TINY:
+        raise FileError(f"the bundled model is not where it belongs ({TINY}). Install kedge again.")
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", where) or where.startswith("."):
+        raise FileError(f"no folder {where}, and it is no name on the hub (OWNER/NAME). Check the path.")
+    hub = imported("huggingface_hub", "hf")
+    cached = Path(hub.constants.HF_HUB_CACHE) / f"models--{where.replace('/', '--')}" / "snapshots"
+    whole = [found for found in cached.glob("*") if lacking(found) is None]
+    return max(whole, key=lambda found: found.stat().st_mtime) if whole else _downloaded(hub, where)
+
+
+def _downloaded(hub: Any, repository: str) -> Path:
+    """A repository's files, fetched into the hub's cache; pickled weights as the hub's own conversion of them."""
+    files: dict[str, Any] = {"allow_patterns": DOWNLOADED, "ignore_patterns": ["*/*"]}
+    with _downloading(hub, repository, "hf:DIR"):
+        folder = Path(hub.snapshot_download(repository, **files))
+        if lacking(folder) is None:
+            return folder
+        offers = hub.HfApi().get_repo_discussions(
+            repository, author=CONVERTER, discussion_type="pull_request", discussion_status="open"
+        )
+        offer = next(iter(offers), None)
+        return Path(hub.snapshot_download(repository, revision=offer.git_reference, **files)) if offer else folder
+
+
+def file_of(repository: str, name: str, extra: str) -> Path:
+    """A file of a repository, from the hub's cache or the hub; it is not there if the repository has none."""
+    hub = imported("huggingface_hub", extra)
+    cached = hub.try_to_load_from_cache(repository, name)
+    if isinstance(cached, str):
+        return Path(cached)
+    with _downloading(hub, repository, "openclip:DIR"):
+        return Path(hub.snapshot_download(repository, allow_patterns=[name])) / name
+
+
+@contextmanager
+def _downloading(hub: Any, repository: str, then: str) -> Iterator[None]:
+    """Quietly, but for bars on a terminal; what goes wrong becomes one line that says how to do without the hub."""
+    hidden = not sys.stderr.isatty() and not hub.utils.are_progress_bars_disabled()
+    try:
+        if hidden:
+            hub.utils.disable_progress_bars()
+        with quiet():
+            yield
+    except hub.errors.RepositoryNotFoundError as error:
+        raise FileError(
+            f"the hub has no model {repository!r}, or not for you. Check the name, or log in: hf auth login."
+        ) from error
+    except Exception as error:  # no network, a proxy, a full disk: the library lets all kinds through
+        offline = isinstance(error, hub.errors.LocalEntryNotFoundError)
+        reason = "the hub can not be reached, and the cache has no copy." if offline else one_line(error)
+        raise FileError(
+            f"can not download {repository}: {reason} Where there is a network, run: "
+            f"hf download {repository} --local-dir DIR; then name the encoder {then}."
+        ) from error
+    finally:
+        if hidden:
+            hub.utils.enable_progress_bars()
+
+
+def lacking(folder: Path) -> str | None:
+    """What a folder lacks to be a model, and what to do about it; None if it is whole."""
+    if not (folder / "config.json").is_file():
+        return "it has no config.json. Name the folder that has one."
+    for path in weight_files(folder):
+        if path.is_file():
+            continue
+        if pickled := next(iter(sorted(folder.glob("*.bin"))), None):
+            return (
+                f"it has pickled weights ({pickled.name}), no {path.name}. A pickle can run code: kedge loads none. "
+                f"Convert it: python -c \"from transformers import AutoModel as A; d = '{folder}'; "
+                'A.from_pretrained(d).save_pretrained(d)"'
+            )
+        return f"it has no {path.name}. Download it again."
+    if not any((folder / name).is_file() for name in PREPROCESSORS):
+        return f"it has no {PREPROCESSORS[0]}. Download it again."
+    if not any((folder / name).is_file() for name in TOKENIZERS):
+        return f"it has no tokenizer ({TOKENIZERS[0]}). Download it again."
+    return None
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files of weights that transformers loads: one, or those that an index lists."""
+    index = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").is_file() or not index.is_file():
+        return [folder / "model.safetensors"]
+    return [folder / name for name in sorted(set(read_json(index).get("weight_map", {}).values()))]
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object in a file."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(found, dict):
+            return found
+    except ValueError:
+        pass
+    raise FileError(f"{path} is not a JSON object: it is damaged. Download it again.")
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """No log lines, warnings and progress bars of transformers."""
+    library = imported("transformers", "hf").utils.logging
+    hidden = library.is_progress_bar_enabled()
+    try:
+        if hidden:
+            library.disable_progress_bar()
+        with quiet():
+            yield
+    finally:
+        if hidden:
+            library.enable_progress_bar()

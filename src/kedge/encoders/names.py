@@ -1,0 +1,64 @@
+"""From a name to an encoder.
+
+| name                 | encoder                                                                                   |
+|----------------------|-------------------------------------------------------------------------------------------|
+| `tiny`               | the small model that comes with kedge; no download                                        |
+| `hf:OWNER/NAME`      | CLIP, SigLIP and kin from the Hugging Face hub, by transformers                           |
+| `openclip:MODEL/TAG` | a model of open_clip, and a tag of its weights                                            |
+| a folder             | with a model of transformers (config.json) or of open_clip (open_clip_config.json);       |
+|                      | `hf:` or `openclip:` before it says which                                                 |
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+
+from ..errors import SettingError, did_you_mean
+from .encoder import TINY, Encoder, one_line
+
+
+def load_encoder(name: str, *, device: str = "auto") -> Encoder:
+    """The encoder of this name (see the module), on a device: "auto" is a GPU if there is one."""
+    place = _device(device)
+    kind, colon, rest = name.partition(":")
+    if name == "tiny":
+        kind, rest = "hf", str(TINY)
+    elif Path(name).expanduser().is_dir():
+        kind, rest = ("openclip" if (Path(name).expanduser() / "open_clip_config.json").is_file() else "hf"), name
+    elif not (colon and rest and kind in ("hf", "openclip")):
+        raise SettingError(_unknown(name))
+    if kind == "hf":
+        from ..encoders import hf
+
+        return hf.load(name, rest, place)
+    from ..encoders import openclip
+
+    return openclip.load(name, rest, place)
+
+
+def _unknown(name: str) -> str:
+    """What may have been meant by a name that is none."""
+    if re.fullmatch(r"\w[\w.-]*/[\w.-]+", name):
+        return f"no encoder or folder {name!r}; did you mean 'hf:{name}'? Or give the path of a model folder."
+    kinds = {"tiny": "tiny", "hf": "hf:OWNER/NAME", "openclip": "openclip:MODEL/TAG"}
+    kind, colon, _ = name.partition(":")
+    if kind in kinds and colon:
+        return f"the encoder {name!r} is not complete: write {kinds[kind]}."
+    if "/" in name and not colon:
+        return f"no encoder or folder {name!r}. Check the path (the current folder is {Path.cwd()})."
+    near = did_you_mean(kind, kinds)
+    for short, full in kinds.items():
+        near = near.replace(repr(short), repr(full))
+    return f"unknown encoder {name!r}{near if near.endswith('?') else '; choose from ' + ', '.join(kinds.values())}"
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise SettingError(f"can not use the device {name!r}: {one_line(error)} Use auto or cpu.") from error

@@ -1,0 +1,132 @@
+"""Images through an encoder, batch by batch and in order: decoded by worker processes ahead of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import FileError, KedgeError, SettingError
+from ..images.image_set import ImageSet
+from ..images.pixels import Preprocessing, open_image
+
+if TYPE_CHECKING:
+    from ..encoders.encoder import Encoder
+
+AHEAD = 2  # batches that each worker decodes ahead
+WORTH_WORKERS = 1000  # images; fewer are decoded before processes have started
+MOST_WORKERS = 8
+
+Skipped = tuple[int, str]  # the position of an image that could not be read, and why
+
+
+class Encoded(NamedTuple):
+    """A batch: the features of the images start … stop − 1 that could be read, at `positions`."""
+
+    start: int
+    stop: int
+    positions: list[int]
+    features: Tensor  # m×d, or m×v×d with views; float32 unit rows
+    skipped: list[Skipped]
+
+
+class _Decoded(NamedTuple):
+    start: int
+    stop: int
+    positions: list[int]
+    pixels: Tensor  # m×3×h×w, or m×v×3×h×w
+    skipped: list[Skipped]
+
+
+@dataclass(frozen=True)
+class _Decoder:
+    """What a worker process does: batch number b → pixels. All that it needs can be pickled."""
+
+    images: ImageSet
+    preprocessing: Preprocessing
+    views: int
+    size: int
+    seed: int
+    first: int  # position at which batch 0 starts
+
+    def __len__(self) -> int:
+        return -(-(len(self.images) - self.first) // self.size)
+
+    def __getitem__(self, batch: int) -> _Decoded:
+        start = self.first + batch * self.size
+        stop = min(start + self.size, len(self.images))
+        positions, pixels, skipped = [], [], []
+        for i in range(start, stop):
+            random = np.random.default_rng((self.seed, i))  # its own: neither order nor resuming matters
+            try:
+                image = open_image(self.images.source(i))
+                made = self.preprocessing.views(image, self.views, random) if self.views else self.preprocessing(image)
+            except (KedgeError, OSError) as error:
+                skipped.append((i, " ".join(str(error).split())))
+                continue
+            positions.append(i)
+            pixels.append(made)
+        return _Decoded(start, stop, positions, torch.stack(pixels) if pixels else torch.empty(0, 0), skipped)
+
+
+def encode(
+    images: ImageSet,
+    encoder: Encoder,
+    *,
+    views: int = 0,
+    batch_size: int = 64,
+    workers: int | None = None,
+    seed: int = 0,
+    first: int = 0,
+) -> Iterator[Encoded]:
+    """The features of images `first`, …, n − 1, batch by batch, in order.
+
+    batch_size: pictures that go through the encoder together; an image of v views is v pictures. workers: processes
+    that decode (None: one per core if there are many images, 0: decode in this process).
+    """
+    from torch.utils.data import DataLoader
+
+    limits = {"views": (views, 0), "batch_size": (batch_size, 1), "workers": (workers or 0, 0), "seed": (seed, 0)}
+    for name, (value, low) in limits.items():
+        if value < low:
+            raise SettingError(f"{name} must be at least {low}; got {value}.")
+    if workers is None:
+        workers = min(MOST_WORKERS, os.cpu_count() or 1) if len(images) - first >= WORTH_WORKERS else 0
+    decoder = _Decoder(images, encoder.preprocessing, views, max(1, batch_size // max(1, views)), seed, first)
+    workers = min(workers, len(decoder))
+    loader: Iterable[_Decoded] = DataLoader(
+        decoder,  # type: ignore[arg-type]  # anything with len and [] will do
+        batch_size=None,  # an item is a batch already
+        num_workers=workers,
+        collate_fn=_as_it_is,
+        prefetch_factor=AHEAD if workers else None,
+        multiprocessing_context="spawn" if workers else None,
+        pin_memory=encoder.device.type == "cuda",
+    )
+    return _encoded(loader, encoder, views, batch_size)
+
+
+def _encoded(loader: Iterable[_Decoded], encoder: Encoder, views: int, batch_size: int) -> Iterator[Encoded]:
+    shape = (-1, views, encoder.dimension) if views else (-1, encoder.dimension)
+    try:
+        for start, stop, positions, pixels, skipped in loader:
+            pictures = pixels.flatten(0, 1) if views else pixels
+            parts = [encoder.encode_images(part) for part in torch.split(pictures, batch_size)] if positions else []
+            features = torch.cat([part.float().cpu() for part in parts]) if parts else torch.empty(0)
+            yield Encoded(start, stop, positions, features.reshape(shape), skipped)
+    except RuntimeError as error:
+        if "DataLoader worker (pid" not in str(error):  # else: what a worker raised
+            raise
+        raise FileError(
+            "a process that decodes images died (out of memory, or of shared memory in /dev/shm?). "
+            "Try again with fewer of them (--workers 0: none), or a smaller batch; what is done is kept."
+        ) from error
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

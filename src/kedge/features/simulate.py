@@ -1,0 +1,315 @@
+"""Simulated CLIP-like features with a known geometry: for tests, for scale, for trying things out.
+
+Every number that comes from them is to be called simulated. The d coordinates are four parts, mixed by one
+rotation so that nothing lies along an axis:
+
+| part         | size  | text prototype t_k    | image of class y                                 |
+|--------------|-------|-----------------------|--------------------------------------------------|
+| text gap     | 1     | √(1−ρ²)               | q, the same for all images                       |
+| text-visible | r     | ρ τ_k, with ‖τ_k‖ = 1 | s u, with u ~ von Mises–Fisher(τ_y, κ), ‖u‖ = 1  |
+| image gap    | 1     | 0                     | √(G v), the same for all; v = 1 − q² − s²        |
+| looks        | d−2−r | 0                     | √((1−G) v) ω, with ω = unit(class centre + noise)|
+
+*Calibration.* The density of u given class k is C·exp(κ u·τ_k), with the same C for every class. With equally
+frequent classes its posterior is therefore softmax(κ u·τ_k). Zero-shot computes softmax(100 ρ s u·τ_k). With
+s = κ/(100 ρ) the two are one function: zero-shot is exactly calibrated.
+
+*Accuracy.* Write u = cos θ τ_y + sin θ ξ, with ξ uniform among the unit vectors at a right angle to τ_y.
+Zero-shot is right as long as θ is below
+
+    θ*(y, ξ) = arccot max_{j≠y} ξ·τ_j / (1 − τ_y·τ_j)
+
+which does not depend on κ. So accuracy(κ) = E[ P(θ < θ* | κ) ], rising with κ: draw many θ*, solve for κ.
+
+*Confusion.* Class j belongs to superclass j mod `superclasses`; siblings are near in τ and in looks.
+
+*What adaptation can gain.* Looks tell classes apart better than the text does. But real images that the text
+takes for another class often look like that class too; `shared_errors` is how often. The defaults were chosen by
+trying: at k = 100 they bring cosines, nearest neighbours' labels and the spread of eigenvalues near those of CLIP
+ViT-B/32 on SUN397, and the gain of StatA down to a few points, as on real features. So the size of a gain on simulated
+features was put in by hand, and is no evidence for a method.
+
+Random bits come from numpy's Generator alone. Sums have a fixed order, and what machines round differently is
+rounded off: the same seed gives the same features everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError, SettingError
+from ..progress import track
+from .feature_set import FeatureSet
+from .text_head import CLIP_LOGIT_SCALE
+
+# Columns are classes or images: sums over rows then have one order on every machine.
+Floats = NDArray[np.float64]
+
+TEXT_VISIBLE = 48  # r, at most; also at most k and d/4
+CLASSES_PER_SUPERCLASS = 5  # about, unless told
+SIBLINGS = 0.5  # cosine of sibling classes, in τ and between the centres of their looks
+IMAGE_TEXT = 0.2  # mean cosine of an image and another class's prototype: the modality gap
+COMMON = 0.6  # G, share of the visible-to-no-text part that all images have in common
+LOOKS_DECAY = 0.4  # the j-th direction of looks has a standard deviation of j^−0.4
+MOST_TEXT_VISIBLE = 0.9  # of an image's energy beside q², so that something is left for its looks
+TRIALS = 20_000  # draws of θ*
+ANGLES = np.linspace(0.0, math.pi, 4097)  # where the distribution of θ is tabulated
+BLOCK_ENTRIES = 1 << 17  # numbers per block of work: what a cache holds. Part of what a seed means
+
+
+def simulate(
+    n: int,
+    k: int,
+    d: int = 512,
+    *,
+    k_eff: int | None = None,
+    accuracy: float = 0.65,
+    seed: int = 0,
+    superclasses: int | None = None,
+    text_cosine: float = 0.75,
+    visual: float = 0.8,
+    shared_errors: float = 0.8,
+) -> FeatureSet:
+    """n images of k classes in d dimensions, as CLIP might see them: unit float32 rows at logit scale 100.
+
+    k_eff: how many classes are present, all equally likely and each at least once if n allows; default all.
+    accuracy: of zero-shot on the classes present, in expectation. Calibrated if all classes are present.
+    superclasses: groups of classes that are confused with each other; default about one per five classes.
+    text_cosine: mean cosine between prototypes of different superclasses.
+    visual: how much of an image's looks is its class and not noise, 0 to 1.
+    shared_errors: share of the images misread by zero-shot that also look like the class they are taken for,
+        0 to 1; 0 leaves adaptation the most to gain.
+
+    One seed is one world: another n gives other images of the same classes.
+    Memory is the n×d result and a few blocks.
+    """
+    _check_whole("n", n, 1)
+    _check_whole("k", k, 1)
+    _check_whole("d", d, 8)
+    _check_whole("seed", seed, 0)
+    present = k if k_eff is None else _check_whole("k_eff", k_eff, 1, k)
+    groups = max(1, round(k / CLASSES_PER_SUPERCLASS)) if superclasses is None else superclasses
+    _check_whole("superclasses", groups, 1, k)
+    _check_share("accuracy", accuracy, 0.0, 1.0, open_ends=True)
+    _check_share("text_cosine", text_cosine, IMAGE_TEXT, 0.99)
+    _check_share("visual", visual, 0.0, 1.0)
+    _check_share("shared_errors", shared_errors, 0.0, 1.0)
+
+    for_world, for_trials, for_labels, for_images = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(4))
+    world = _World.draw(for_world, k, d, groups, text_cosine)
+    classes = for_world.permutation(k)[:present]
+    kappa = _concentration(world, classes, accuracy, for_trials)
+    labels = _labels(for_labels, classes, n)
+
+    images = np.empty((n, d), dtype=np.float32)
+    rows = max(1, BLOCK_ENTRIES // max(d, k))
+    for start in track(range(0, n, rows), "simulating"):
+        y = labels[start : start + rows]
+        images[start : start + rows] = world.images(for_images, y, kappa, visual, shared_errors).T
+    return FeatureSet.from_arrays(
+        images,
+        np.ascontiguousarray(world.prototypes().T, dtype=np.float32),
+        logit_scale=CLIP_LOGIT_SCALE,
+        class_names=[f"simulated {j:03d}" for j in range(k)],
+        labels=labels,
+        provenance={
+            "simulated": True,
+            "dataset": "simulated",
+            "n": int(n),
+            "k": int(k),
+            "d": int(d),
+            "k_eff": int(present),
+            "accuracy": float(accuracy),
+            "seed": int(seed),
+            "superclasses": int(groups),
+            "text_cosine": float(text_cosine),
+            "visual": float(visual),
+            "shared_errors": float(shared_errors),
+        },
+    )
+
+
+@dataclass(frozen=True)
+class _World:
+    """The classes of one seed, before any image: names as in the module's table."""
+
+    d: int
+    rho: float
+    q: float
+    tau: Floats  # r×k, unit columns
+    centres: Floats  # (d−2−r)×k, before the decay
+    decay: Floats  # (d−2−r)×1
+    orders: tuple[NDArray[np.int64], ...]  # permutations of the d coordinates, one per layer of the rotation
+
+    @classmethod
+    def draw(cls, rng: np.random.Generator, k: int, d: int, groups: int, text_cosine: float) -> _World:
+        r = max(2, min(k, d // 4, TEXT_VISIBLE))
+        looks = d - 2 - r
+        superclass = np.arange(k) % groups
+
+        def siblings(shared: Floats, own: Floats) -> Floats:
+            return math.sqrt(SIBLINGS) * shared[:, superclass] + math.sqrt(1 - SIBLINGS) * own
+
+        def normal(rows: int, columns: int) -> Floats:
+            return rng.standard_normal((rows, columns))
+
+        decay = _rounded(np.arange(1.0, looks + 1) ** -LOOKS_DECAY)[:, None]
+        return cls(
+            d=d,
+            rho=math.sqrt(1 - text_cosine),
+            q=IMAGE_TEXT / math.sqrt(text_cosine),
+            tau=_unit(siblings(_unit(normal(r, groups)), _unit(normal(r, k)))),
+            centres=siblings(normal(looks, groups), normal(looks, k)),
+            decay=decay,
+            orders=tuple(rng.permutation(d) for _ in range(math.ceil(math.log2(d)) + 4)),
+        )
+
+    def prototypes(self) -> Floats:
+        """t, d×k."""
+        r, k = self.tau.shape
+        t = np.zeros((self.d, k))
+        t[0] = math.sqrt(1 - self.rho**2)
+        t[1 : r + 1] = self.rho * self.tau
+        return self._rotated(t)
+
+    def images(
+        self,
+        rng: np.random.Generator,
+        y: NDArray[np.int64],
+        kappa: float,
+        visual: float,
+        shared_errors: float,
+    ) -> Floats:
+        """One image per label, d×len(y)."""
+        r = len(self.tau)
+        noise = rng.standard_normal((self.d - 2, len(y)))
+        angle, error = rng.random((2, len(y)))
+
+        cos = _rounded(np.cos(np.interp(angle, _angle_cdf(kappa, r), ANGLES)))
+        u = cos * self.tau[:, y] + np.sqrt(1 - cos**2) * _across(self.tau[:, y], noise[:r])
+        s = kappa / (CLIP_LOGIT_SCALE * self.rho)
+
+        zero_shot = (self.tau.T @ u).argmax(axis=0)
+        seen_as = np.where(error < shared_errors, zero_shot, y)
+        looks = math.sqrt(visual) * self.centres[:, seen_as] + math.sqrt(1 - visual) * noise[r:]
+
+        rest = 1 - self.q**2 - s**2
+        x = np.empty((self.d, len(y)))
+        x[0] = self.q
+        x[1 : r + 1] = s * u
+        x[r + 1] = math.sqrt(COMMON * rest)
+        x[r + 2 :] = math.sqrt((1 - COMMON) * rest) * _unit(self.decay * looks)
+        return self._rotated(x)
+
+    def most_concentrated(self) -> float:
+        """The largest κ: its s = κ/(τ ρ) still leaves an image something for its looks."""
+        return CLIP_LOGIT_SCALE * self.rho * math.sqrt(MOST_TEXT_VISIBLE * (1 - self.q**2))
+
+    def _rotated(self, x: Floats) -> Floats:
+        """The columns of x, turned: again and again the coordinates are shuffled and turned by 45° in pairs.
+
+        Some log₂ d layers mix every coordinate into every other, with sums of two numbers only.
+        """
+        half = self.d // 2
+        for order in self.orders:
+            x = x[order]
+            left, right = x[:half], x[half : 2 * half]
+            x[:half], x[half : 2 * half] = (left + right) * math.sqrt(0.5), (left - right) * math.sqrt(0.5)
+        return x
+
+
+def _concentration(world: _World, classes: NDArray[np.int64], accuracy: float, rng: np.random.Generator) -> float:
+    """κ with the wished accuracy(κ) on these classes."""
+    limit = world.most_concentrated()
+    if world.tau.shape[1] == 1:
+        return limit / 2  # one class is always right, whatever the wish
+    theta = _largest_right_angles(world.tau, classes[np.arange(TRIALS) % len(classes)], rng)
+
+    def reached(kappa: float) -> float:
+        return float(np.interp(theta, ANGLES, _angle_cdf(kappa, len(world.tau))).mean())
+
+    low, high = 0.0, limit
+    lowest, highest = reached(low), reached(high)
+    if not lowest < accuracy < highest:
+        k = world.tau.shape[1]
+        raise InputError(
+            f"accuracy {accuracy:g} can not be simulated with k={k}, d={world.d}: reachable is "
+            f"{lowest:.3f} to {highest:.3f}. "
+            "Choose one in between, or more dimensions, fewer classes or a lower text_cosine."
+        )
+    for _ in range(24):  # coarse enough that no machine's rounding decides a step
+        middle = (low + high) / 2
+        low, high = (middle, high) if reached(middle) < accuracy else (low, middle)
+    return low
+
+
+def _largest_right_angles(tau: Floats, y: NDArray[np.int64], rng: np.random.Generator) -> Floats:
+    """θ* for each class in y, with a random ξ: how far an image may stray and still be labelled right."""
+    r, k = tau.shape
+    theta = np.empty(len(y))
+    cosines = tau.T @ tau
+    rows = max(1, BLOCK_ENTRIES // k)
+    for start in range(0, len(y), rows):
+        block = y[start : start + rows]
+        own = block, np.arange(len(block))
+        towards = tau.T @ _across(tau[:, block], rng.standard_normal((r, len(block))))  # k×b, ξ·τ_j
+        towards[own] = -np.inf  # the class itself is no competitor
+        distance = 1 - cosines[:, block]
+        distance[own] = 1
+        theta[start : start + rows] = np.arctan2(1, (towards / distance).max(axis=0))
+    return theta
+
+
+def _angle_cdf(kappa: float, r: int) -> Floats:
+    """P(θ ≤ ANGLES) for von Mises–Fisher in r dimensions: the density is ∝ exp(κ cos θ) sin^{r−2} θ."""
+    log_density = kappa * np.cos(ANGLES)
+    if r > 2:
+        log_density += (r - 2) * np.log(np.maximum(np.sin(ANGLES), np.finfo(float).tiny))
+    density = np.exp(log_density - log_density.max())
+    cdf = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    return np.asarray(cdf / cdf[-1])
+
+
+def _labels(rng: np.random.Generator, classes: NDArray[np.int64], n: int) -> NDArray[np.int64]:
+    """n labels, each class equally likely at every place, and every class at least once if n allows."""
+    once = classes[:n]
+    rest = rng.choice(classes, size=n - len(once))
+    return rng.permutation(np.concatenate([once, rest]))
+
+
+def _across(axis: Floats, x: Floats) -> Floats:
+    """Unit columns: what of x is at a right angle to the unit columns of `axis`."""
+    return _unit(x - (axis * x).sum(axis=0) * axis)
+
+
+def _unit(x: Floats) -> Floats:
+    """Columns scaled to norm 1."""
+    return np.asarray(x / np.sqrt((x * x).sum(axis=0)))
+
+
+def _rounded(x: Floats) -> Floats:
+    """Rounded to float32: hides the last bit, in which machines' cosines and powers differ."""
+    return x.astype(np.float32).astype(np.float64)
+
+
+def _check_whole(name: str, value: Any, low: int, high: int | None = None) -> int:
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not whole or value < low or (high is not None and value > high):
+        limits = f"from {low} to {high}" if high is not None else f"of at least {low}"
+        raise SettingError(f"{name} must be a whole number {limits}; got {value!r}.")
+    return int(value)
+
+
+def _check_share(name: str, value: Any, low: float, high: float, open_ends: bool = False) -> None:
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not low <= value <= high or (open_ends and value in (low, high)):
+        raise SettingError(
+            f"{name} must be a number {'between' if open_ends else 'from'} {low:g} "
+            f"{'and' if open_ends else 'to'} {high:g}; got {value!r}."
+        )

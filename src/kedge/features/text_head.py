@@ -1,0 +1,139 @@
+"""The text side of a zero-shot classifier: class prototypes, and how an encoder makes them of class names.
+
+    text_head(encoder, ["cat", "dog"], templates())      # a TextHead
+
+The prototype of a class c is t_c = unit(Σ_p unit(text(p(c)))), over all templates p: the mean of the unit prompt
+features, brought back to unit norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..arrays import Array, as_tensor, check_unit_rows, is_unit, row_blocks, unit, unit_rows, wide, working
+from ..encoders.templates import as_templates
+from ..errors import InputError
+from ..progress import track
+
+if TYPE_CHECKING:
+    from ..encoders.encoder import Encoder
+
+CLIP_LOGIT_SCALE = 100.0
+PROMPTS_TOGETHER = 1024  # prompt features held at one time
+
+
+@dataclass(frozen=True, eq=False)
+class TextHead:
+    """The text side of a zero-shot classifier: k unit prototypes, the encoder's logit scale, the class names."""
+
+    features: Tensor
+    logit_scale: float = CLIP_LOGIT_SCALE
+    class_names: tuple[str, ...] = ()
+
+    @classmethod
+    def from_arrays(
+        cls,
+        text_features: Array,
+        logit_scale: float = CLIP_LOGIT_SCALE,
+        class_names: Iterable[str] | None = None,
+        *,
+        normalize: bool = False,
+    ) -> TextHead:
+        """Check a k×d array of prototypes and make it a head; unit rows, float32 or float64."""
+        t = as_tensor(text_features, "text_features", ndim=2)
+        check_unit_rows(t, "text_features", normalize=normalize)
+        try:
+            scale = float(logit_scale)
+        except (TypeError, ValueError):
+            scale = float("nan")
+        if not 0 < scale < float("inf"):
+            raise InputError(
+                f"logit_scale must be a positive number; got {logit_scale!r}. CLIP's is 100, exp of what it learned."
+            )
+        names = tuple(f"class {j}" for j in range(len(t))) if class_names is None else tuple(map(str, class_names))
+        if len(names) != len(t):
+            raise InputError(f"{len(names)} class names for {len(t)} text features. Pass one name per row.")
+        return cls(unit_rows(t, normalize=normalize), scale, names)
+
+    @property
+    def k(self) -> int:
+        """Number of classes."""
+        return self.features.shape[0]
+
+    @property
+    def d(self) -> int:
+        """Dimension of the features."""
+        return self.features.shape[1]
+
+    @cached_property
+    def columns(self) -> Tensor:
+        """The prototypes as columns, d×k: a table of its own, with which products of few images are fastest."""
+        return self.features.T.contiguous()
+
+    @cached_property
+    def unit(self) -> TextHead:
+        """This head with prototypes at unit norm: itself, if they are that to their last digits."""
+        return self if is_unit(self.features) else replace(self, features=unit(self.features))
+
+    def log_zero_shot(self, x: Tensor) -> Tensor:
+        """log ŷ, n×k: the log of softmax(τ x tᵀ), for unit features x (n×d) of the head's precision and device.
+
+        Multiplied in float64: at τ = 100 float32's rounding would be seen in the fifth digit of ŷ. Of many images in
+        blocks of rows, so that no n×d and no n×k array of float64 is ever held.
+        """
+        t = self._wide_columns
+
+        def block(x: Tensor) -> Tensor:
+            return torch.log_softmax((self.logit_scale * x.to(t.dtype)) @ t, dim=1)
+
+        blocks = row_blocks((len(x), 8, self.d + self.k))  # an eighth of what memory allows: it stays in the cache
+        if len(blocks) == 1:
+            return block(x).to(x.dtype)
+        log_y = x.new_empty(len(x), self.k)
+        for rows in blocks:
+            log_y[rows] = block(x[rows])
+        return log_y
+
+    @cached_property
+    def _wide_columns(self) -> Tensor:
+        """The prototypes as columns, d×k, in float64 where the device has it."""
+        return self.features.to(wide(self.features)).T
+
+    def like(self, x: Tensor) -> TextHead:
+        """This head on the device and in the precision of `x`: itself, with all it has computed, if it is there."""
+        features = working(self.features, like=x)
+        return self if features is self.features else replace(self, features=features)
+
+
+def text_head(encoder: Encoder, class_names: Sequence[str], templates: str | Sequence[str]) -> TextHead:
+    """The prototypes of the classes by this encoder, k×d, with its logit scale."""
+    import torch
+
+    from ..arrays import unit
+    from ..features.text_head import TextHead
+
+    templates = as_templates(templates)
+    if not class_names or not templates:
+        raise InputError(f"{len(class_names)} class names and {len(templates)} templates. Pass at least one of each.")
+    step = max(1, PROMPTS_TOGETHER // len(templates))
+    chunks = [class_names[start : start + step] for start in range(0, len(class_names), step)]
+    prototypes = []
+    for chunk in track(chunks, "prompts"):
+        features = encoder.encode_texts([template.replace("{}", name) for name in chunk for template in templates])
+        prototypes.append(unit(features.float().cpu().reshape(len(chunk), len(templates), -1).mean(dim=1)))
+    return TextHead.from_arrays(torch.cat(prototypes), encoder.logit_scale, class_names)
+
+
+def check_same_dimension(x: Tensor, head: TextHead, name: str) -> None:
+    """Refuse image features of another dimension than the text prototypes."""
+    if x.shape[-1] != head.d:
+        raise InputError(
+            f"{name} has dimension {x.shape[-1]}, text_features has {head.d} (shapes {tuple(x.shape)} and "
+            f"{tuple(head.features.shape)}). Both must come from the same encoder."
+        )

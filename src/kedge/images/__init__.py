@@ -1,0 +1,1 @@
+"""Which images, with which labels and class names; and their pixels."""

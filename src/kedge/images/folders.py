@@ -1,0 +1,144 @@
+"""Images in folders of one's own.
+
+| what is there                         | classes given | labels                                            |
+|---------------------------------------|---------------|---------------------------------------------------|
+| class sub-folders                     | no            | by sub-folder                                     |
+| class sub-folders                     | yes           | by sub-folder, if every one names a class         |
+| images without sub-folders            | yes           | unknown                                           |
+| a .csv path,label; or a folder with   | no            | by the table; its distinct labels are the classes |
+| such a file in it, called labels.csv  | yes           | by the table: names, or numbers from 0            |
+
+Names are compared without regard to case, underscores, hyphens and spaces. Images are found at any depth and come in
+the order of their paths. Hidden files and folders are left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ..errors import FileError, InputError, did_you_mean
+from ..files import existing
+from .image_set import ImageSet, readable, same_name
+
+SUFFIXES = (
+    *(".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif", ".heic"),
+)
+TABLE = "labels.csv"  # read instead of the folder's structure, where a folder has it
+
+
+def folder(path: str | Path, classes: Sequence[str] | None = None) -> ImageSet:
+    """The images below a folder, or those of a table (.csv) with the columns path and, if known, label."""
+    path = Path(path).absolute()
+    classes = None if classes is None else tuple(classes)
+    if path.suffix.lower() == ".csv" and not path.is_dir():
+        return _table(path, path.stem, classes)
+    if not path.is_dir():
+        what = "a file, not a folder" if path.exists() else "not there"
+        raise FileError(f"{path} is {what}. Name a folder of images, or a table of paths and labels (.csv).")
+    name = path.resolve().name
+    if (path / TABLE).is_file() and not _is_output(path / TABLE):
+        return _table(path / TABLE, name, classes)
+    paths = tuple(sorted(image_files(path)))
+    if not paths:
+        raise InputError(f"{path} has no images ({', '.join(SUFFIXES)}) in it. Check the path.")
+    parts = [image.split("/", 1) for image in paths]
+    folders = sorted({part[0] for part in parts if len(part) > 1})
+    on_top = sum(len(part) == 1 for part in parts)
+    if classes is None:
+        if on_top:
+            found = (
+                f"{on_top:,} of its {len(paths):,} images are in no class sub-folder" if folders else "no sub-folders"
+            )
+            raise InputError(
+                f"{path}: {found}, so the classes are not known. Name them (--classes), or sort the images into one "
+                "folder per class."
+            )
+        number = _numbers(folders)
+        labels = tuple(number[same_name(part[0])] for part in parts)
+        return ImageSet(name, path, paths, labels, tuple(map(readable, folders)))
+    number = _numbers(classes)
+    strangers = [sub for sub in folders if same_name(sub) not in number]
+    if on_top or strangers:
+        shown = ", ".join(map(repr, strangers[:3])) + (f" and {len(strangers) - 3} more" if len(strangers) > 3 else "")
+        note = f"labels are unknown: the sub-folders {shown} are not among the classes" if strangers else ""
+        return ImageSet(name, path, paths, None, classes, note)
+    return ImageSet(name, path, paths, tuple(number[same_name(p[0])] for p in parts), classes)
+
+
+def image_files(root: Path) -> Iterator[str]:
+    """Relative paths of the images below a folder. Links are followed, but for those to a folder they are in."""
+    for here, folders, names in os.walk(root, followlinks=True):
+        above = [root / up for up in Path(here).relative_to(root).parents] if Path(here) != root else []
+        if any(up.resolve() == Path(here).resolve() for up in above):
+            folders.clear()
+            continue
+        folders[:] = [each for each in folders if not each.startswith(".")]
+        for name in names:
+            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
+                yield (Path(here) / name).relative_to(root).as_posix()
+
+
+def _numbers(classes: Sequence[str]) -> dict[str, int]:
+    """The number of each class by its name, however it is spelt."""
+    number: dict[str, int] = {}
+    for j, given in enumerate(classes):
+        if (other := number.setdefault(same_name(given), j)) != j:
+            raise InputError(
+                f"the classes {classes[other]!r} and {given!r} are the same but for case, _ and -. Rename one."
+            )
+    return number
+
+
+def _is_output(table: Path) -> bool:
+    """Is it a table that `kedge adapt` wrote? Its labels are predictions, not the truth."""
+    with table.open(encoding="utf-8-sig", errors="replace") as file:
+        return file.readline().startswith("image,label,probability,")
+
+
+def _table(path: Path, name: str, classes: tuple[str, ...] | None) -> ImageSet:
+    """Images listed in a CSV file."""
+    paths, labels = _rows(existing(path))
+    if not any(labels):
+        if classes is None:
+            raise InputError(f"{path} has no labels, so the classes are not known. Name them (--classes).")
+        return ImageSet(name, path.parent, paths, None, classes)
+    if classes is None:
+        distinct = sorted(set(labels))
+        number = {label: j for j, label in enumerate(distinct)}
+        return ImageSet(
+            name, path.parent, paths, tuple(number[label] for label in labels), tuple(map(readable, distinct))
+        )
+    number = _numbers(classes)
+    if not any(same_name(label) in number for label in labels):  # then they may be numbers
+        number = {str(j): j for j in range(len(classes))}
+    for row, label in enumerate(labels):
+        if same_name(label) not in number:
+            raise InputError(
+                f"{path}, image {row + 1} ({paths[row]}): the label {label!r} is not among the {len(classes)} classes"
+                f"{did_you_mean(label, classes) if len(classes) < 20 else ''}. Correct it, or add it to the classes."
+            )
+    return ImageSet(name, path.parent, paths, tuple(number[same_name(label)] for label in labels), classes)
+
+
+def _rows(path: Path) -> tuple[tuple[str, ...], list[str]]:
+    """The columns path and label; labels are "" where there is no such column."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            columns = [(column or "").strip().lower() for column in reader.fieldnames or ()]
+            rows = [(reader.line_num, dict(zip(columns, row.values(), strict=False))) for row in reader]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise FileError(f"{path} is not a readable CSV file: {error}. Save it as UTF-8 text.") from error
+    if "path" not in columns:
+        found = ", ".join(columns) or "nothing"
+        raise FileError(f"{path} has no column 'path'; found {found}. Its first line must be: path,label")
+    paths, labels = ([(row.get(name) or "").strip() for _, row in rows] for name in ("path", "label"))
+    for (line, _), image, label in zip(rows, paths, labels, strict=True):
+        if not image or ("label" in columns and not label):
+            missing = "label" if image else "path"
+            raise FileError(f"{path}, line {line}: no {missing}. Fill it in, or remove the line.")
+    return tuple(image.replace("\\", "/") for image in paths), labels

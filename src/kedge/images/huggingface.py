@@ -1,0 +1,92 @@
+"""Hugging Face datasets by name (extra `datasets`). Their images stay in the library's own cache, as encoded bytes."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from ..errors import FileError, MissingExtra, SettingError, did_you_mean
+from .image_set import ImageSet, readable
+
+
+@dataclass(frozen=True)
+class HubImages(ImageSet):
+    """Rows of a dataset: image i is called `split/i`, and read from the memory-mapped table."""
+
+    rows: Any = field(default=None, compare=False, repr=False)
+    column: str = "image"
+
+    def source(self, i: int) -> Path | IO[bytes]:
+        """The encoded bytes of image i, as a file; its path where the dataset holds but that."""
+        image = self.rows[i][self.column]
+        return Path(image["path"]) if image["bytes"] is None else io.BytesIO(image["bytes"])
+
+
+def huggingface(
+    name: str, split: str = "test", *, config: str | None = None, image: str | None = None, label: str | None = None
+) -> HubImages:
+    """A dataset of the hub (`user/name`) or a local one; `image` and `label` name its columns, if it has several.
+
+    Class names are those of a ClassLabel column, or the values of a text column; without a label column the set
+    has neither labels nor classes, and classes must be named elsewhere.
+    """
+    try:
+        import datasets  # type: ignore[import-not-found]
+    except ImportError as error:
+        raise MissingExtra(
+            f"can not read the dataset {name!r}: the library datasets is not installed. "
+            'Install it with: pip install "kedge[datasets]"'
+        ) from error
+    try:
+        rows = datasets.load_dataset(name, config, split=split)
+    except Exception as error:  # the library raises many kinds, also for a network that is not there
+        reason = " ".join(str(error).split())
+        raise FileError(
+            f"can not load split {split!r} of the Hugging Face dataset {name!r}: {reason}. Check its name and split; "
+            "offline, load it once with a network (datasets.load_dataset) or pass a local folder."
+        ) from error
+    kinds = rows.features
+    pictures = [each for each, kind in kinds.items() if isinstance(kind, datasets.Image)]
+    column = _chosen(name, image, kinds, pictures)
+    if column is None:
+        raise SettingError(f"{name!r} has no column of images; found {', '.join(kinds)}. Choose another dataset.")
+    classes = [each for each, kind in kinds.items() if isinstance(kind, datasets.ClassLabel)]
+    target = _chosen(name, label, kinds, classes or [each for each in kinds if each == "label"])
+    labels, names = (None, ()) if target is None else _labels(rows[target], getattr(kinds[target], "names", None))
+    return HubImages(
+        name.rstrip("/").rsplit("/", 1)[-1] + ("" if split == "test" else f"_{split}"),
+        Path(f"hf:{name}"),
+        tuple(f"{split}/{i}" for i in range(len(rows))),
+        labels,
+        names,
+        "" if labels else "labels are unknown: the dataset has none for this split",
+        identity=config or "",
+        rows=rows.cast_column(column, datasets.Image(decode=False)),
+        column=column,
+    )
+
+
+def _chosen(name: str, wanted: str | None, columns: Iterable[str], fitting: Sequence[str]) -> str | None:
+    """The column that was asked for, or the only one that fits; None if none does."""
+    if wanted is not None and wanted not in columns:
+        raise SettingError(f"{name!r} has no column {wanted!r}{did_you_mean(wanted, columns)}")
+    if wanted is None and len(fitting) > 1:
+        raise SettingError(
+            f"{name!r} has several columns that fit: {', '.join(fitting)}. Name one, in Python: "
+            f"kedge.images.huggingface.huggingface({name!r}, image=…, label=…)."
+        )
+    return wanted or (fitting[0] if fitting else None)
+
+
+def _labels(column: Iterable[Any], names: Sequence[str] | None) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
+    """Class numbers and names. A number below 0 is how a hidden test split says that it has no labels."""
+    values = list(column)
+    if names is None:
+        names = sorted(set(map(str, values)))
+        number = {each: j for j, each in enumerate(names)}
+        values = [number[str(value)] for value in values]
+    known = all(value is not None and value >= 0 for value in values)
+    return tuple(values) if known else None, tuple(map(readable, names))

@@ -1,0 +1,1 @@
+"""For people: images or features in, labels out."""

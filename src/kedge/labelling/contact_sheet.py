@@ -1,0 +1,75 @@
+"""Images whose label the adaptation corrected, and those it broke, on one sheet: what the numbers look like.
+
+    contact_sheet(predictions, Path("contact.png"), title="StatA on …")
+
+Shown are images drawn at random with a seed, as many of either kind; the counts of all are in the headings.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InputError
+from ..files import written_by_rename
+from ..images.pixels import open_image
+from .predictions import Predictions
+
+COLUMNS, ROWS = 10, 2  # of either kind
+SIDE, GAP = 1.0, 0.18  # inches: of an image, and between two
+TEXT = 0.64  # of the three lines under it
+TOP, BAND = 0.95, 0.5  # of the title, and of a kind's heading
+LONGEST = 14  # letters of a name
+INK, MUTED, GOOD, BAD = "#1b1f24", "#5b646e", "#1a7f4b", "#b3261e"
+
+
+def contact_sheet(predictions: Predictions, path: str | Path, title: str, seed: int = 0) -> Path:
+    """Draw the sheet as PNG; the predictions must be of images that are on disk, and have true labels."""
+    from matplotlib.figure import Figure
+
+    features = predictions.features
+    root = features.provenance.get("root")
+    if features.labels is None or features.paths is None or not root:
+        raise InputError("a contact sheet needs images on disk and their true labels; these features lack one of them.")
+    truth, before, after = (
+        labels.numpy() for labels in (features.labels, predictions.zero_shot_labels, predictions.labels)
+    )
+    corrected = np.flatnonzero((before != truth) & (after == truth))
+    broken = np.flatnonzero((before == truth) & (after != truth))
+    stayed = int((before == after).sum())
+
+    width = COLUMNS * (SIDE + GAP) + GAP
+    height = TOP + 2 * (BAND + ROWS * (SIDE + TEXT)) + GAP
+    figure = Figure(figsize=(width, height), facecolor="white")
+
+    def write(x: float, y: float, text: str, size: float, colour: str = INK, weight: str = "normal") -> None:
+        """At inches from the left and from the top."""
+        figure.text(x / width, 1 - y / height, text, size=size, color=colour, weight=weight, parse_math=False)
+
+    def name(classes: NDArray[np.int64], index: int) -> str:
+        found = str(features.head.class_names[classes[index]])
+        return found if len(found) <= LONGEST else found[: LONGEST - 1] + "…"
+
+    write(GAP, 0.38, title, 15, weight="bold")
+    wrong = len(truth) - stayed - len(corrected) - len(broken)
+    counts = f"{stayed:,} of {len(truth):,} labels stayed as they were; {wrong:,} went from wrong to wrong"
+    write(GAP, 0.68, f"{counts}. In bold the true label.", 10.5, MUTED)
+    top, random = TOP, np.random.default_rng(seed)
+    for kind, found, colour in (("corrected", corrected, GOOD), ("broken", broken, BAD)):
+        shown = sorted(random.permutation(found)[: COLUMNS * ROWS].tolist())
+        how = f", {len(shown)} of them drawn at random" if len(shown) < len(found) else ""
+        write(GAP, top + 0.25, f"{len(found):,} {kind}{how}", 12, colour, "bold")
+        for at, index in enumerate(shown):
+            x, y = GAP + at % COLUMNS * (SIDE + GAP), top + BAND + at // COLUMNS * (SIDE + TEXT)
+            axes = figure.add_axes((x / width, 1 - (y + SIDE) / height, SIDE / width, SIDE / height))
+            axes.imshow(np.asarray(open_image(Path(str(root)) / features.paths[index])), interpolation="nearest")
+            axes.set_axis_off()
+            write(x, y + SIDE + 0.16, name(truth, index), 8, weight="bold")
+            write(x, y + SIDE + 0.32, f"was {name(before, index)}", 7.5, MUTED)
+            write(x, y + SIDE + 0.47, f"now {name(after, index)}", 7.5, colour)
+        top += BAND + ROWS * (SIDE + TEXT)
+    with written_by_rename(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=130)
+    return Path(path)

@@ -1,0 +1,108 @@
+"""What StatA, TransCLIP and MOON have in common. Each alternates between assignments and class parameters:
+
+    z ← softmax_k( log ŷ + log p / T + G z ),   G = λ/(2m)·(W + Wᵀ) of m neighbours
+
+and then fits its classes to z. They differ in p, and in how the classes are fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ...features.text_head import TextHead
+from ..contract import Batch, State, Step
+from ..settings import Configured
+from .gaussian import Features, floored
+from .graph import GramGraph, NeighbourGraph
+from .neighbours import Neighbours, nearest_neighbours
+
+RELEASED_CHUNK = 2500  # images per chunk in the program of StatA's authors
+SETTLED = 1e-3  # without a tolerance, a last change of z below this counts as converged
+
+
+class Iterate(Protocol):
+    """Where a solver stands after an iteration."""
+
+    @property
+    def z(self) -> Tensor:
+        """The assignments, n×k."""
+
+
+class Transductive(Configured):
+    """Base of methods that solve each batch on its own, one iteration at a time, over a graph of neighbours."""
+
+    neighbours: int
+    laplacian: float
+
+    def init(self, head: TextHead) -> State | None:
+        """No state."""
+        return None
+
+    def step(self, state: State | None, batch: Batch) -> Step:
+        """Solve one batch."""
+        nearest = nearest_neighbours(batch.features, self.neighbours)
+        z, info = run((iterate.z for iterate in self.iterate(batch, nearest)), batch)
+        return Step(None, z, {**info, **nearest.info})
+
+    def iterate(self, batch: Batch, nearest: Neighbours | None = None) -> Iterator[Iterate]:
+        """The solver; neighbours are searched for if not given."""
+        raise NotImplementedError
+
+    def _graph(self, batch: Batch, nearest: Neighbours | None) -> NeighbourGraph:
+        """G = λ/(2m)·(W + Wᵀ), n×n."""
+        nearest = nearest or nearest_neighbours(batch.features, self.neighbours)
+        return NeighbourGraph.of(nearest, self.laplacian / (2 * self.neighbours))
+
+
+def z_step(z: Tensor, unary: Tensor, graph: NeighbourGraph | GramGraph) -> Tensor:
+    """softmax_k( unary + G z ), n×k, with log ŷ + log p / T in `unary`."""
+    return torch.softmax((graph @ z).add_(unary), dim=1)
+
+
+def hard_counts(z: Tensor) -> Tensor:
+    """How many images have class k as their best, k."""
+    return torch.bincount(z.max(dim=1).indices, minlength=z.shape[1]).to(z.dtype)
+
+
+def active_classes(counts: Tensor) -> tuple[Tensor, Tensor]:
+    """The classes that have any images (a), and how many each (a)."""
+    active = counts.nonzero().squeeze(1)
+    return active, counts.index_select(0, active)
+
+
+def shared_variance(features: Features, z: Tensor, mu: Tensor, *, released: bool) -> Tensor:
+    """Σ_ik z_ik (x_i − μ_k)² / n, d; `released`: as the authors' program has it, wrong for n > 2500."""
+    n = len(z)
+    if not released or n <= RELEASED_CHUNK:
+        return features.shared_variance(z, mu)
+    var = torch.zeros_like(features.centre)
+    for start in range(0, n, RELEASED_CHUNK):  # the running sum is divided by n once per chunk
+        rows = slice(start, start + RELEASED_CHUNK)
+        var = (var + features[rows].shared_variance(z[rows], mu) * len(z[rows])) / n
+    return floored(var)
+
+
+def run(assignments: Iterable[Tensor], batch: Batch, tol: float = SETTLED) -> tuple[Tensor, dict[str, Any]]:
+    """The last z of a solve that starts at ŷ, and what to say of it. No fit follows the last z: it is no iteration."""
+    before = z = None
+    iterations = -1
+    for z_next in assignments:
+        before, z = z, z_next
+        iterations += 1
+    assert z is not None
+    before = batch.log_zero_shot.exp() if before is None else before
+    return z, outcome(largest_change(z, before), iterations, tol)
+
+
+def largest_change(z: Tensor, before: Tensor) -> float:
+    """Of an entry of z (n×k)."""
+    return float((z - before).abs_().max())
+
+
+def outcome(change: float, iterations: int, tol: float) -> dict[str, Any]:
+    """What to say of a solve of this many fits, in the last iteration of which z changed by so much."""
+    return {"iterations": iterations, "converged": change <= tol, "change": change}

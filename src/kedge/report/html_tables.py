@@ -1,0 +1,191 @@
+"""The tables of results, as HTML. Every text from a record goes through `escaped`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from statistics import median
+from typing import Literal
+
+from ..benchmark.record import Record
+from .drawing import PALETTE, shortened
+from .published import published_for
+from .scores import ZERO_SHOT, Cell, Group, Score, calibration, dataset_order
+from .words import in_words, percent, plain, points, rounded
+
+Column = tuple[str, Literal["number", "text"]]
+SIMULATED = '<span class="badge">simulated</span>'
+NAME_SHOWN = 36  # characters in the head of a column
+NOTHING = '<td data-value="">–</td>'
+
+
+def escaped(text: object) -> str:
+    """Text for HTML, printable."""
+    return escape(plain(str(text)))
+
+
+def badge(simulated: bool) -> str:
+    """The word, wherever numbers from simulated features appear."""
+    return f" {SIMULATED}" if simulated else ""
+
+
+def table(caption: str, columns: Sequence[Column], rows: Iterable[str], style: str = "") -> str:
+    """A table in a box of its own that scrolls; its headers are buttons that sort. Rows are ready `<tr>`s."""
+    heads = "".join(
+        f'<th scope="col" data-kind="{kind}" title="{escaped(name)}">'
+        f'<button type="button">{escaped(shortened(name, NAME_SHOWN))}</button></th>'
+        for name, kind in columns
+    )
+    return (
+        '<div class="scroll" tabindex="0" role="group" aria-label="a table that scrolls">'
+        f'<table class="{style}"><caption><span>{caption}</span></caption>'
+        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def scenario_table(group: Group, scenario: str, colours: dict[str, int], failed: Sequence[Record]) -> str:
+    """The paper's table of one scenario: methods × datasets, the average first."""
+    cells = group.table(scenario)
+    scores = {label: {dataset: cell.score for dataset, cell in row.items()} for label, row in cells.items()}
+    datasets = sorted({dataset for row in scores.values() for dataset in row}, key=dataset_order)
+    before = {d: next(row[d].before for row in scores.values() if d in row) for d in datasets}
+    scores = {ZERO_SHOT: before} | scores  # where zero-shot was not run: every record brings it, on its own images
+    scores[ZERO_SHOT] = before | scores[ZERO_SHOT]
+    average = "average"
+    for row in scores.values():
+        if len(row) == len(datasets) > 1:  # else it would be over other datasets than the rest of its column
+            row[average] = Score.mean(list(row.values()))
+    columns = [average, *datasets] if len(datasets) > 1 else datasets
+    ranks = {c: _ranks({label: row[c].accuracy for label, row in scores.items() if c in row}) for c in columns}
+    usual = group.usual_plans(scenario)
+    broken = {(plain(r.label), plain(r.dataset)) for r in failed if plain(r.scenario) == scenario}
+    rows, odd = [], False
+    for label, row in scores.items():
+        html = [_name(label, colours)]
+        for column in columns:
+            cell = cells.get(label, {}).get(column)
+            other = cell is not None and cell.plans != usual[column]
+            odd |= other
+            if column in row:
+                below = (_paper(cell) if cell else "") + "†" * other
+                html.append(_score(row[column], ranks[column].get(label), label, column == average, below))
+            elif (label, column) in broken:
+                html.append('<td data-value=""><a href="#failed">failed</a></td>')
+            else:
+                html.append(NOTHING)
+        rows.append(f"<tr>{''.join(html)}</tr>")
+    tasks = sorted({sum(r.tasks for r in cell.records) for found in cells.values() for cell in found.values()})
+    number = " or ".join(f"{each:,}" for each in tasks)
+    about = [in_words(scenario), f"{number} {'task' if tasks == [1] else 'tasks'} per dataset"]
+    caption = f"{escaped('; '.join(filter(None, about)))}.{badge(group.simulated)}"
+    if odd:
+        caption += " † scored on other tasks than the rest of its column: compare its gain, not its accuracy."
+    return table(caption, [("method", "text"), *((column, "number") for column in columns)], rows)
+
+
+def _ranks(accuracies: dict[str, float]) -> dict[str, int]:
+    """label → 1 (best) or 2 (second), by the number that is shown; nothing to rank among fewer than two."""
+    shown = {label: percent(value) for label, value in accuracies.items()}
+    values = sorted(set(shown.values()), key=float, reverse=True)
+    if len(shown) < 2:
+        return {}
+    return {label: values.index(text) + 1 for label, text in shown.items() if text in values[:2]}
+
+
+def _name(label: str, colours: dict[str, int]) -> str:
+    turn, number = divmod(colours.get(label, 0), len(PALETTE))
+    colour = "var(--zero)" if label == ZERO_SHOT else f"var(--m{number})"
+    hatched = " hatched" * (turn > 0)  # as its bars are
+    swatch = f'<span class="swatch{hatched}" style="--colour:{colour}" aria-hidden="true"></span>'
+    return f'<th scope="row"><span class="name">{swatch}{escaped(label)}</span></th>'
+
+
+def _score(score: Score, rank: int | None, label: str, average: bool, below: str) -> str:
+    """One cell: accuracy, gain with its sign, interval, and what the paper has."""
+    accuracy = percent(score.accuracy)
+    if rank == 1:
+        accuracy = f"<strong>{accuracy}</strong>"
+    elif rank == 2:
+        accuracy = f"<u>{accuracy}</u>"
+    html = accuracy if label == ZERO_SHOT else f"{accuracy} {_gain(score)}{_interval(score)}"
+    return f'<td{" class=mean" * average} data-value="{score.accuracy:.6f}">{html}{below}</td>'
+
+
+def _gain(score: Score) -> str:
+    """`+4.1`, green or red; grey where the interval leaves the sign open."""
+    style = {1: " up", -1: " down", 0: ""}[score.sign]
+    return f'<span class="gain{style}">{points(score.gain)}</span>'
+
+
+def _interval(score: Score) -> str:
+    return f"<small>[{points(score.low)}, {points(score.high)}]</small>" if score.has_interval else ""
+
+
+def _paper(cell: Cell) -> str:
+    """The published number for this cell, marked as the paper's, and our difference to it."""
+    found = published_for(cell.records[0])
+    if found is None:
+        return ""
+    difference = points(cell.score.accuracy - found.accuracy)
+    return (
+        f'<small class="paper" title="published: {escaped(found.source)}">'
+        f"paper {percent(found.accuracy)} ({difference})</small>"
+    )
+
+
+def summary_table(group: Group, colours: dict[str, int]) -> str:
+    """One row per method over all its cells: what it gains, what it costs."""
+    columns: list[Column] = [
+        ("method", "text"),
+        ("mean gain, points", "number"),
+        ("cells better, open, worse", "number"),
+        ("batches made worse, %", "number"),
+        ("worst batch, points", "number"),
+        ("calibration error, points", "number"),
+        ("ms per image", "number"),
+    ]
+    labels = [label for label in group.labels if any(cell.label == label for cell in group.adapted)]
+    rows = [_summary(label, [cell for cell in group.adapted if cell.label == label], colours) for label in labels]
+    caption = (
+        f"Every method over all its cells; a cell is a dataset in a scenario.{badge(group.simulated)} It is better or "
+        "worse if the 95 % interval of its gain excludes 0, else open."
+    )
+    if len(set(Counter(cell.label for cell in group.adapted).values())) > 1:
+        caption += " The methods were not run on the same cells: compare them in the tables below."
+    return table(caption, columns, rows, "summary")
+
+
+def _summary(label: str, cells: Sequence[Cell], colours: dict[str, int]) -> str:
+    records = [record for cell in cells for record in cell.records]
+    score = Score.mean([cell.score for cell in cells])
+    signs = [cell.score.sign for cell in cells]
+    times = [1000 * r.seconds_per_image for r in records if r.seconds_per_image is not None]
+    worst = [r.worst for r in records if r.worst is not None]
+    return (
+        f'<tr>{_name(label, colours)}<td data-value="{score.gain:.6f}">{_gain(score)}{_interval(score)}</td>'
+        f'<td data-value="{sum(signs)}">{signs.count(1)}, {signs.count(0)}, {signs.count(-1)}</td>'
+        + _number(_harmed(records), percent)
+        + _number(min(worst, default=None), points)
+        + _calibration(records)
+        + _number(median(times) if times else None, rounded)
+        + "</tr>"
+    )
+
+
+def _harmed(records: Sequence[Record]) -> float | None:
+    """The share of all batches that were made worse."""
+    known = [(r.harmed, r.batches or 1) for r in records if r.harmed is not None]
+    return sum(share * batches for share, batches in known) / sum(batches for _, batches in known) if known else None
+
+
+def _number(value: float | None, shown: Callable[[float], str]) -> str:
+    return NOTHING if value is None else f'<td data-value="{value:.6g}">{shown(value)}</td>'
+
+
+def _calibration(records: Sequence[Record]) -> str:
+    errors = calibration(records)
+    if errors is None:
+        return NOTHING
+    before, after = errors
+    return f'<td data-value="{after:.6g}">{percent(before)} → {percent(after)}</td>'

@@ -1,0 +1,516 @@
+"""Extraction: the same file whatever interrupts it, and one that knows where it comes from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from command import run
+from kedge import progress
+from kedge.encoders.encoder import DEFAULT
+from kedge.encoders.names import load_encoder
+from kedge.errors import FileError, InputError, SettingError
+from kedge.features import shards as _shards
+from kedge.features.encode import encode
+from kedge.features.extract import check_same_encoder, done_before, extract
+from kedge.features.feature_set import FeatureSet
+from kedge.images.folders import folder
+from kedge.images.pixels import Preprocessing
+
+PIXELS = Preprocessing(resize=16, crop=(16, 16), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+TEMPLATES = ("a {}.", "the {}.")
+
+
+@dataclass
+class Fake:
+    """An encoder of fixed random weights: a product and a nonlinearity. Counts the pictures it has seen."""
+
+    name: str = "fake"
+    logit_scale: float = 50.0
+    dimension: int = 8
+    preprocessing: Preprocessing = PIXELS
+    weights: int = 0
+    pause: float = 0.0
+    seen: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.device = torch.device("cpu")
+        random = torch.Generator().manual_seed(self.weights)
+        self.matrix = torch.randn(3 * 16 * 16, self.dimension, generator=random)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        return {
+            "encoder": self.name,
+            "weights_sha256": f"{self.weights:064d}",
+            "preprocessing": self.preprocessing.describe(),
+        }
+
+    def encode_images(self, pixels: Tensor) -> Tensor:
+        time.sleep(self.pause)
+        self.seen.append(len(pixels))
+        # in float64: a float32 product differs in its last bits with the number of threads, and tests compare bytes
+        return nn.functional.normalize(torch.tanh(pixels.flatten(1)).double() @ self.matrix.double()).float()
+
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        seeds = [int(hashlib.sha256(text.encode()).hexdigest()[:8], 16) for text in texts]
+        return nn.functional.normalize(torch.tensor(np.stack([np.random.default_rng(s).normal(size=8) for s in seeds])))
+
+
+def fake(**changes: Any) -> Any:
+    return Fake(**changes)
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """30 pictures of noise in three class folders; two are no pictures, one is too large to be true."""
+    root = tmp_path_factory.mktemp("images") / "zoo"
+    random = np.random.default_rng(0)
+    for i in range(30):
+        path = root / ("ant", "bee", "polar_bear")[i // 10] / f"{i:02d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(random.integers(0, 256, (20, 24, 3), dtype=np.uint8)).save(path)
+    (root / "bee" / "13.png").write_bytes(b"no picture")
+    whole = (root / "polar_bear" / "25.png").read_bytes()
+    (root / "polar_bear" / "25.png").write_bytes(whole[: len(whole) // 2])
+    bomb = Image.new("1", (10_000, 9_500))
+    bomb.save(root / "polar_bear" / "29.png")
+    return root
+
+
+BAD = ["bee/13.png", "polar_bear/25.png", "polar_bear/29.png"]
+
+
+def made(zoo: Path, out: Path, encoder: Any = None, **options: Any) -> FeatureSet:
+    options = {"templates": TEMPLATES, "batch_size": 4, "workers": 0, **options}
+    return extract(folder(zoo), encoder or fake(), out, **options)
+
+
+def test_the_file_knows_all_about_itself(zoo: Path, tmp_path: Path) -> None:
+    features = made(zoo, tmp_path / "f.safetensors")
+    good = [path for path in folder(zoo).paths if path not in BAD]
+    assert list(features.paths or ()) == good
+    assert features.labels is not None
+    assert features.labels.tolist() == [0] * 10 + [1] * 9 + [2] * 8
+    assert features.head.class_names == ("ant", "bee", "polar bear")
+    assert features.head.logit_scale == 50.0
+    about = features.provenance
+    assert about["encoder"] == "fake"
+    assert about["weights_sha256"] == "0" * 64
+    assert about["preprocessing"] == PIXELS.describe()
+    assert about["templates"] == list(TEMPLATES)
+    assert (about["dataset"], about["root"], about["images"]) == ("zoo", str(zoo), 30)
+    assert [entry["path"] for entry in about["skipped"]] == BAD
+    assert "pixels, the limit against decompression bombs" in about["skipped"][2]["reason"]
+    pixels = torch.stack([PIXELS(Image.open(zoo / path)) for path in good])
+    torch.testing.assert_close(features.image_features, fake().encode_images(pixels))
+    assert not (tmp_path / "f.safetensors.parts").exists()
+
+
+def test_views(zoo: Path, tmp_path: Path) -> None:
+    plain = made(zoo, tmp_path / "p.safetensors")
+    features = made(zoo, tmp_path / "f.safetensors", views=3)
+    assert features.views is not None
+    assert features.views.shape == (27, 3, 8)
+    assert torch.equal(features.views[:, 0], features.image_features)
+    torch.testing.assert_close(features.image_features, plain.image_features)
+    other = made(zoo, tmp_path / "o.safetensors", views=3, seed=1)
+    assert other.views is not None
+    assert not torch.allclose(other.views[:, 1:], features.views[:, 1:])
+    image = Image.open(zoo / "ant" / "05.png").convert("RGB")
+    drawn = PIXELS.views(image, 3, np.random.default_rng((1, 5)))  # of (seed, position), whatever comes before
+    torch.testing.assert_close(other.views[5], fake().encode_images(drawn))
+
+
+def test_no_more_pictures_at_once_than_the_batch_size(zoo: Path, tmp_path: Path) -> None:
+    for views, largest in ((0, 4), (3, 3), (10, 4)):
+        encoder = fake()
+        made(zoo, tmp_path / "f.safetensors", encoder, views=views)
+        assert max(encoder.seen) == largest
+        assert sum(encoder.seen) == 27 * max(views, 1)
+
+
+@pytest.mark.parametrize("views", [0, 2])
+def test_the_same_file_for_any_workers_and_shards(
+    zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, views: int
+) -> None:
+    whole = made(zoo, tmp_path / "a.safetensors", views=views)
+    monkeypatch.setattr(_shards, "SHARD_ROWS", 1)
+    made(zoo, tmp_path / "b.safetensors", views=views)
+    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
+    if views:
+        made(zoo, tmp_path / "c.safetensors", views=views, workers=2)
+        assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "c.safetensors").read_bytes()
+    assert FeatureSet.load(tmp_path / "a.safetensors").hash == whole.hash
+
+
+class Stop(Exception):
+    pass
+
+
+class Stopping(Fake):
+    """Fails at its fourth batch."""
+
+    def encode_images(self, pixels: Tensor) -> Tensor:
+        if len(self.seen) == 3:
+            raise Stop
+        return super().encode_images(pixels)
+
+
+def stopped(zoo: Path, out: Path, **options: Any) -> None:
+    """An extraction that ends after three batches of four images."""
+    with pytest.raises(Stop):
+        made(zoo, out, Stopping(), **options)
+    assert done_before(out) == 12
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("views", [0, 2])
+def test_goes_on_where_it_stopped(zoo: Path, tmp_path: Path, views: int) -> None:
+    out = tmp_path / "f.safetensors"
+    made(zoo, tmp_path / "whole.safetensors", views=views, batch_size=4 * max(views, 1))
+    stopped(zoo, out, views=views, batch_size=4 * max(views, 1))
+    encoder = fake()
+    made(zoo, out, encoder, views=views, batch_size=4 * max(views, 1))
+    assert sum(encoder.seen) == 15 * max(views, 1)  # 30, without 12 done and 3 unreadable
+    assert out.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+    assert done_before(out) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": 1}, r"another seed \(0 there, 1 now\)\. To finish it"),
+        ({"views": 2}, r"another views \(0 there, 2 now\)"),
+        ({"templates": ("x {}",)}, "another templates"),
+        ({"encoder": fake(weights=7)}, r"another weights sha256\. To finish it, .* delete .*f\.safetensors\.parts"),
+        ({"encoder": fake(preprocessing=Preprocessing(18, (16, 16)))}, "another preprocessing"),
+    ],
+)
+def test_another_job_is_refused(zoo: Path, tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    out = tmp_path / "f.safetensors"
+    stopped(zoo, out)
+    with pytest.raises(FileError, match=message):
+        made(zoo, out, **options)
+    assert done_before(out) == 12  # and what is done is still there
+
+
+def test_other_images_or_classes_are_another_job(zoo: Path, tmp_path: Path) -> None:
+    out = tmp_path / "f.safetensors"
+    stopped(zoo, out)
+    same = folder(zoo)
+    turned = replace(same, paths=same.paths[::-1])
+    renamed = replace(same, class_names=("ant", "bee", "cow"))
+    for images in (turned, renamed, folder(zoo / "ant", ["x"])):
+        with pytest.raises(FileError, match="is an unfinished extraction with another"):
+            extract(images, fake(), out, templates=TEMPLATES)
+
+
+def test_a_lost_shard_is_made_again(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "f.safetensors"
+    monkeypatch.setattr(_shards, "SHARD_ROWS", 1)
+    made(zoo, tmp_path / "whole.safetensors")
+    stopped(zoo, out)
+    shards = sorted((tmp_path / "f.safetensors.parts").glob("*.safetensors"))
+    assert len(shards) == 3
+    shards[1].unlink()
+    encoder = fake()
+    made(zoo, out, encoder)
+    assert sum(encoder.seen) == 23
+    assert out.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+
+
+def test_a_damaged_shard_is_seen(zoo: Path, tmp_path: Path) -> None:
+    out = tmp_path / "f.safetensors"
+    stopped(zoo, out)
+    shard = next((tmp_path / "f.safetensors.parts").glob("*.safetensors"))
+    damaged = bytearray(shard.read_bytes())
+    damaged[-1] ^= 1
+    shard.write_bytes(damaged)
+    with pytest.raises(FileError, match=f"{re.escape(str(shard))} is damaged"):
+        made(zoo, out)
+
+
+def test_only_one_process_at_a_time(zoo: Path, tmp_path: Path) -> None:
+    pytest.importorskip("fcntl", reason="locks are not used on this system")
+    out = tmp_path / "f.safetensors"
+    with (
+        _shards.Parts(out, {}),
+        pytest.raises(FileError, match="another process is at work in"),
+    ):
+        made(zoo, out)
+
+
+KILLED = """
+import sys
+from pathlib import Path
+if __name__ == "__main__":  # workers import this file too
+    from kedge.features import shards as _shards
+    from test_extract import Fake, made
+    _shards.SHARD_ROWS = 1
+    made(Path(sys.argv[1]), Path(sys.argv[2]), Fake(pause=0.1), views=2, batch_size=4, workers=int(sys.argv[3]))
+"""
+
+
+def test_killed_and_resumed_gives_the_same_file(zoo: Path, tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(KILLED)
+    out, whole = tmp_path / "f.safetensors", tmp_path / "whole.safetensors"
+
+    def start(workers: int) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(map(str, (Path(__file__).parent, Path(__file__).parents[1] / "support"))),
+        }
+        return subprocess.Popen([sys.executable, script, zoo, out, str(workers)], env=environment)
+
+    job = start(1)
+    deadline = time.monotonic() + 60
+    while done_before(out) < 6 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    job.send_signal(signal.SIGKILL)
+    assert job.wait() == -signal.SIGKILL
+    assert 6 <= done_before(out) < 30
+    assert not out.exists()
+    assert start(0).wait() == 0
+    made(zoo, whole, views=2, batch_size=4)
+    assert out.read_bytes() == whole.read_bytes()
+    assert not (tmp_path / "f.safetensors.parts").exists()
+
+
+def test_strict_stops_at_what_can_not_be_read(zoo: Path, tmp_path: Path) -> None:
+    out = tmp_path / "f.safetensors"
+    with pytest.raises(FileError, match=r"image 14 of 30, bee/13\.png: .*13\.png is not an image"):
+        made(zoo, out, strict=True)
+    assert done_before(out) == 12
+    made(zoo, out)  # without strict it goes on
+    assert len(FeatureSet.load(out)) == 27
+
+
+def test_strict_minds_what_an_earlier_run_left_out(zoo: Path, tmp_path: Path) -> None:
+    out = tmp_path / "f.safetensors"
+
+    class Late(Fake):
+        def encode_images(self, pixels: Tensor) -> Tensor:
+            if len(self.seen) == 7:
+                raise Stop
+            return super().encode_images(pixels)
+
+    with pytest.raises(Stop):
+        made(zoo, out, Late())
+    assert done_before(out) == 28
+    (zoo / "polar_bear" / "29.png").rename(kept := zoo.parent / "kept.png")
+    try:
+        Image.new("RGB", (20, 20)).save(zoo / "polar_bear" / "29.png")
+        with pytest.raises(FileError, match=r"an earlier run left out 2 images: .*bee/13\.png.* delete .*\.parts"):
+            made(zoo, out, strict=True)
+    finally:
+        kept.replace(zoo / "polar_bear" / "29.png")
+
+
+def test_nothing_readable(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.png").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"1 image, and none could be read; the first: .*a\.png is not an image"):
+        extract(folder(tmp_path / "in", ["cat"]), fake(), tmp_path / "f.safetensors", templates=TEMPLATES)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
+
+
+def test_a_picture_too_long_and_thin_is_left_out(tmp_path: Path) -> None:
+    """It can be opened, but not be resized: a shorter edge of 16 makes the other one 640 million pixels."""
+    (tmp_path / "thin").mkdir()
+    Image.new("1", (40_000_000, 1)).save(tmp_path / "thin" / "0.png")
+    Image.new("L", (20, 20)).save(tmp_path / "thin" / "1.png")
+    images = folder(tmp_path, ("thin", "thick"))
+    features = extract(images, fake(), tmp_path / "f.safetensors", templates=TEMPLATES, workers=0)
+    assert features.paths == ("thin/1.png",)
+    assert "too long and thin" in features.provenance["skipped"][0]["reason"]
+
+
+def test_a_failure_before_the_first_shard_leaves_nothing(zoo: Path, tmp_path: Path) -> None:
+    class Mute(Fake):
+        def encode_texts(self, texts: Sequence[str]) -> Tensor:
+            raise Stop
+
+    with pytest.raises(Stop):
+        made(zoo, tmp_path / "f.safetensors", Mute())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be at least 1; got 0"),
+        ({"views": -1}, "views must be at least 0"),
+        ({"workers": -1}, "workers must be at least 0"),
+        ({"seed": -1}, "seed must be at least 0"),
+    ],
+)
+def test_bad_options(zoo: Path, tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        made(zoo, tmp_path / "f.safetensors", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_encoders_are_not_mixed_up(zoo: Path, tmp_path: Path) -> None:
+    features = made(zoo, tmp_path / "f.safetensors")
+    check_same_encoder(features, fake())
+    check_same_encoder(features, features)
+    with pytest.raises(InputError, match="fake and other: their weights_sha256 differ"):
+        check_same_encoder(features, fake(name="other", weights=1))
+    with pytest.raises(InputError, match="their preprocessing differ"):
+        check_same_encoder(features, fake(preprocessing=Preprocessing(18, (16, 16))))
+    with pytest.raises(InputError, match="do not say what weights_sha256 they come from"):
+        check_same_encoder(FeatureSet.from_arrays(features.image_features, features.head), fake())
+
+
+def test_progress_counts_images_and_shows_a_rate(
+    zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "f.safetensors"
+    stopped(zoo, out)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    with progress.on_stderr():
+        made(zoo, out, fake(pause=0.05))
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err)
+    assert re.search(r"images .* (1[2-9]|2\d|30)/30 ", shown)
+    assert re.search(r"\d images/s", shown)
+    assert not re.search(r"\b[0-9]/30", shown)  # the bar starts with what was done before
+
+
+def test_encode_alone(zoo: Path) -> None:
+    batches = list(encode(folder(zoo), fake(), batch_size=10, workers=0, first=5))
+    assert [(batch.start, batch.stop) for batch in batches] == [(5, 15), (15, 25), (25, 30)]
+    assert [len(batch.positions) for batch in batches] == [9, 10, 3]
+    assert [i for batch in batches for i, _ in batch.skipped] == [13, 25, 29]
+
+
+# The command
+
+
+@pytest.fixture
+def at_hand(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`--encoder` gives the fake; asked for by name."""
+    asked: list[tuple[str, str]] = []
+
+    def load(name: str, *, device: str = "auto") -> Any:
+        asked.append((name, device))
+        return fake(name=name)
+
+    monkeypatch.setattr("kedge.encoders.names.load_encoder", load)
+    return asked
+
+
+def test_command(zoo: Path, tmp_path: Path, at_hand: Any) -> None:
+    out = tmp_path / "f.safetensors"
+    ran = run("extract", zoo, "--encoder", "some", "--views", 2, "--seed", 3, "-o", out)
+    assert (ran.code, ran.out, at_hand) == (0, "", [("some", "auto")])
+    assert [line.partition(": ")[0] for line in ran.err.splitlines()[:3]] == ["left out"] * 3
+    assert BAD[0] in ran.err
+    features = FeatureSet.load(out)
+    logits = features.image_features @ features.head.features.T
+    right = 100 * (logits.argmax(dim=1) == features.labels).float().mean()
+    summary = rf"27 images, 3 classes, 3 left out, [\d,.]+ images/s, zero-shot accuracy {right:.1f} %"
+    assert re.fullmatch(summary, ran.err.splitlines()[3])
+    assert ran.err.splitlines()[4] == f"→ {out}"
+    about = features.provenance
+    assert (about["views"], about["seed"], about["templates"]) == (2, 3, ["a photo of a {}."])
+
+
+def test_command_for_programs(zoo: Path, tmp_path: Path, at_hand: Any) -> None:
+    templates = tmp_path / "templates.txt"
+    templates.write_text("one {}\ntwo {}\n")
+    out = tmp_path / "f.safetensors"
+    options = ("--classes", "dog, cat", "--templates", templates, "--json", "-o", out)
+    ran = run("extract", zoo, *options)
+    said = json.loads(ran.out)
+    features = FeatureSet.load(out)
+    assert (said["images"], said["classes"], said["zero_shot_accuracy"]) == (27, 2, None)
+    assert [entry["path"] for entry in said["skipped"]] == BAD
+    assert said["sha256"] == features.hash
+    assert said["encoder"] == DEFAULT
+    assert features.provenance["templates"] == ["one {}", "two {}"]
+    assert "labels are unknown: the sub-folders 'ant', 'bee', 'polar_bear' are not among the classes" in ran.err
+    assert run("extract", zoo, "--quiet", "-o", out).err == ""
+
+
+def test_command_on_a_benchmark(tmp_path: Path, at_hand: Any) -> None:
+    from dataset_trees import zhou_tree
+
+    zhou_tree(tmp_path, "dtd")
+    out = tmp_path / "f.safetensors"
+    assert run("extract", "--dataset", "DTD", "--root", tmp_path, "-o", out).code == 0
+    features = FeatureSet.load(out)
+    assert (features.provenance["dataset"], features.provenance["templates"]) == ("dtd", ["{} texture."])
+    ran = run("extract", "--dataset", "DTD", "--root", tmp_path, "--classes", "x, y, z", "-o", out)
+    assert ran.code == 0
+    assert FeatureSet.load(out).head.class_names == ("x", "y", "z")
+
+
+def test_command_says_what_was_done_before(zoo: Path, tmp_path: Path, at_hand: Any) -> None:
+    out = tmp_path / "f.safetensors"
+    ran = run("extract", zoo, "--strict", "--batch-size", 4, "-o", out)
+    assert ran.code == 2
+    assert ran.err.startswith("error: image 14 of 30, bee/13.png: ")
+    assert ran.err.count("\n") == 1
+    assert run("extract", zoo, "--batch-size", 4, "-o", out).err.startswith("going on after image 12 of 30\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "name either a folder of IMAGES or a --dataset, and not both."),
+        (("zoo", "--dataset", "dtd"), "name either a folder of IMAGES or a --dataset, and not both."),
+        (("--dataset", "dtd"), "where is dtd? Name the folder that has it in it: --root DIR."),
+        (("--dataset", "dttd", "--root", "."), "unknown dataset 'dttd'; did you mean 'dtd'?"),
+        (("nowhere",), "nowhere is not there."),
+        (("zoo", "--templates", "nowhere.txt"), "no file nowhere.txt."),
+        (("zoo", "-o", "f.npz"), "can not write f.npz: a feature file's name ends in .safetensors."),
+    ],
+)
+def test_command_refuses_in_one_line(
+    zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_hand: Any, options: Sequence[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = run("extract", *(zoo if option == "zoo" else option for option in options))
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert message in ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
+# With a model
+
+
+def test_with_a_clip_of_random_weights(zoo: Path, tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason='transformers is not installed: pip install "kedge[hf]"')
+    from encoder_tools import build
+
+    clip, other = (build(tmp_path / f"clip{seed}", "clip", seed) for seed in (0, 1))
+    out = tmp_path / "f.safetensors"
+    ran = run("extract", zoo, "--encoder", clip, "--views", 2, "--device", "cpu", "-o", out)
+    assert ran.code == 0, ran.err
+    features, encoder = FeatureSet.load(out), load_encoder(str(clip), device="cpu")
+    pixels = torch.stack([encoder.preprocessing(Image.open(zoo / path)) for path in features.paths or ()])
+    torch.testing.assert_close(features.image_features, encoder.encode_images(pixels), rtol=0, atol=1e-5)
+    assert features.head.logit_scale == encoder.logit_scale
+    check_same_encoder(features, encoder)
+    with pytest.raises(InputError, match="their weights_sha256 differ"):
+        check_same_encoder(features, load_encoder(str(other), device="cpu"))

@@ -1,0 +1,28 @@
+"""What many tests work on: simulated batches, and the way to the shared data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from kedge.arrays import unit
+from kedge.methods.registry import find_method, list_methods
+
+# Real features and recorded outputs: beside the project, not in it
+SHARED = Path(__file__).resolve().parents[3] / "shared"
+ON_FEATURES = [
+    name for name in list_methods() if find_method(name).traits.needs == "features"
+]  # nothing else is needed
+WITHOUT_SHARED = "the folder ../shared (real features, recorded outputs) is not here"
+
+
+def simulated(
+    n: int, k: int, d: int = 16, *, seed: int = 0, noise: float = 0.3, present: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Simulated unit features in float64: n images (n×d) around the first `present` of k prototypes (k×d)."""
+    random = torch.Generator().manual_seed(seed)
+    t = unit(torch.randn(k, d, generator=random, dtype=torch.float64))
+    classes = torch.randint(present or k, (n,), generator=random)
+    return unit(t[classes] + noise * torch.randn(n, d, generator=random, dtype=torch.float64)), t

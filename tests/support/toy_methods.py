@@ -1,0 +1,259 @@
+"""Small methods for the tests: three that keep the contract, and many that each break it in one place."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from kedge import Batch, Step, TextHead
+from kedge.methods.contract import State, Traits
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Zero-shot: keeps every promise."""
+
+    name: ClassVar[str] = "plain"
+    traits: ClassVar[Traits] = Traits("none", 2000, scope="image", memory="none")
+    weight: float = 1.0
+
+    def init(self, head: TextHead) -> State | None:
+        return None
+
+    def step(self, state: State | None, batch: Batch) -> Step:
+        return Step(None, self.z(batch))
+
+    def z(self, batch: Batch) -> Tensor:
+        return batch.log_zero_shot.exp()
+
+
+@dataclass(frozen=True)
+class Running(Plain):
+    """A prior over classes that follows the stream: an honest method with memory."""
+
+    name: ClassVar[str] = "running"
+    traits: ClassVar[Traits] = Traits("none", 2000, scope="batch", memory="stream")
+
+    def init(self, head: TextHead) -> State | None:
+        return {"prior": torch.ones(head.k, dtype=head.features.dtype)}
+
+    def step(self, state: State | None, batch: Batch) -> Step:
+        assert state is not None
+        prior = state["prior"] + self.weight * batch.log_zero_shot.exp().sum(dim=0)
+        z = (batch.log_zero_shot + prior.log()).softmax(dim=1)
+        return Step({"prior": prior}, z, {"seen": float(prior.sum())})
+
+
+@dataclass(frozen=True)
+class Viewing(Plain):
+    """Labels the mean of the views; says how many it saw."""
+
+    name: ClassVar[str] = "viewing"
+    traits: ClassVar[Traits] = replace(Plain.traits, needs="views")
+
+    def step(self, state: State | None, batch: Batch) -> Step:
+        assert batch.views is not None
+        z = (100 * batch.views.mean(dim=1) @ batch.head.features.T).softmax(dim=1)
+        return Step(None, z, {"views": batch.views.shape[1], "dtype": str(batch.views.dtype)})
+
+
+# From here on, broken ones.
+BATCH = replace(Plain.traits, scope="batch")
+
+
+@dataclass  # not frozen
+class Changeable:
+    name: ClassVar[str] = "changeable"
+    traits: ClassVar[Traits] = Plain.traits
+    init = Plain.init
+    step = Plain.step
+    z = Plain.z
+    weight: float = 1.0
+
+    def __hash__(self) -> int:
+        return hash(self.weight)
+
+
+@dataclass(frozen=True)
+class TupleSetting(Plain):
+    """JSON gives a list back."""
+
+    sizes: tuple[int, ...] = (1, 2)
+
+
+@dataclass(frozen=True)
+class BadName(Plain):
+    name: ClassVar[str] = "Bad Name"
+
+
+@dataclass(frozen=True)
+class BadTraits(Plain):
+    traits: ClassVar[Traits] = replace(Plain.traits, needs="luck")  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class KeywordOnly(Plain):
+    def init(self, head: TextHead, *, seed: int) -> State | None:  # type: ignore[override]
+        return None
+
+
+@dataclass(frozen=True)
+class NotNormalised(Plain):
+    def z(self, batch: Batch) -> Tensor:
+        return 2 * super().z(batch)
+
+
+@dataclass(frozen=True)
+class CrashesForOneImage(Plain):
+    def z(self, batch: Batch) -> Tensor:
+        if len(batch.features) == 1 and batch.head.k == 1:
+            raise IndexError("no second image")
+        return super().z(batch)
+
+
+def no_twins(rows: Tensor) -> Tensor:
+    """1, or 0 if two rows are the same."""
+    return ((rows @ rows.T).fill_diagonal_(0).max() < 1 - 1e-9).to(rows.dtype)
+
+
+@dataclass(frozen=True)
+class DividesByPrototypeDistance(Plain):
+    def z(self, batch: Batch) -> Tensor:
+        return super().z(batch) / no_twins(batch.head.features)
+
+
+@dataclass(frozen=True)
+class DividesByImageDistance(Plain):
+    traits: ClassVar[Traits] = BATCH
+
+    def z(self, batch: Batch) -> Tensor:
+        return super().z(batch) / no_twins(batch.features)
+
+
+@dataclass(frozen=True)
+class ExponentiatesLogits(Plain):
+    def z(self, batch: Batch) -> Tensor:
+        logits = (batch.head.logit_scale * batch.features @ batch.head.features.T).exp()  # no shift: overflows
+        return logits / logits.sum(dim=1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class AlwaysFloat32(Plain):
+    def z(self, batch: Batch) -> Tensor:
+        return super().z(batch).float()
+
+
+@dataclass(frozen=True)
+class WritesToFeatures(Plain):
+    def z(self, batch: Batch) -> Tensor:
+        z = super().z(batch)
+        batch.features.mul_(1 + 1e-9)
+        return z
+
+
+@dataclass(frozen=True)
+class SetsTheSeed(Plain):
+    def z(self, batch: Batch) -> Tensor:
+        torch.manual_seed(0)
+        return super().z(batch)
+
+
+@dataclass(frozen=True)
+class WritesToState(Running):
+    def step(self, state: State | None, batch: Batch) -> Step:
+        assert state is not None
+        step = super().step({name: value.clone() for name, value in state.items()}, batch)
+        state["prior"].mul_(2)
+        return step
+
+
+@dataclass(frozen=True)
+class ReadsClassNames(Plain):
+    def z(self, batch: Batch) -> Tensor:
+        z = super().z(batch)
+        return z if batch.head.class_names[0].startswith("class") else z.sqrt() / z.sqrt().sum(dim=1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class LooksAtOtherImages(Plain):
+    """Scope says "image"."""
+
+    def z(self, batch: Batch) -> Tensor:
+        return (batch.log_zero_shot + super().z(batch).mean(dim=0)).softmax(dim=1)
+
+
+@dataclass(frozen=True)
+class PeeksAtTheRest(Plain):
+    """At images that are not of its batch, where that is a part of a larger one."""
+
+    traits: ClassVar[Traits] = BATCH
+
+    def z(self, batch: Batch) -> Tensor:
+        whole = batch._part_of[0] if batch._part_of else batch
+        return (batch.log_zero_shot + super().z(whole).mean(dim=0)).softmax(dim=1)
+
+
+@dataclass(frozen=True)
+class DependsOnOrder(Plain):
+    traits: ClassVar[Traits] = BATCH
+
+    def z(self, batch: Batch) -> Tensor:
+        return super().z(batch).cumsum(dim=0) / torch.arange(1, len(batch.features) + 1)[:, None]
+
+
+@dataclass(frozen=True)
+class PrefersTheFirstClass(Plain):
+    def z(self, batch: Batch) -> Tensor:
+        return (batch.log_zero_shot - 0.1 * torch.arange(batch.head.k)).softmax(dim=1)
+
+
+@dataclass(frozen=True)
+class KeepsAnUndeclaredState(Running):
+    traits: ClassVar[Traits] = BATCH
+
+
+@dataclass(frozen=True)
+class StateOfNumbers(Running):
+    """A number beside the tensors is no tensor; reading it back gives nothing."""
+
+    def step(self, state: State | None, batch: Batch) -> Step:
+        step = super().step(state, batch)
+        return Step({**(step.state or {}), "images": 3}, step.z, step.info)  # type: ignore[dict-item]
+
+
+@dataclass(frozen=True)
+class CountsOutsideTheState(Running):
+    """Half of its memory is in a hidden place, which no file holds."""
+
+    hidden: ClassVar[dict[int, int]] = {}
+
+    def init(self, head: TextHead) -> State | None:
+        self.hidden.clear()
+        return super().init(head)
+
+    def step(self, state: State | None, batch: Batch) -> Step:
+        step = super().step(state, batch)
+        seen = len(self.hidden)
+        self.hidden[seen] = 1
+        return Step(step.state, (step.z.log() * (1 + 0.01 * seen)).softmax(dim=1), step.info)
+
+
+@dataclass(frozen=True)
+class TensorInInfo(Plain):
+    def step(self, state: State | None, batch: Batch) -> Step:
+        return Step(None, self.z(batch), {"mean": batch.features.mean()})
+
+
+@dataclass(frozen=True)
+class Random(Plain):
+    def z(self, batch: Batch) -> Tensor:
+        random = torch.Generator().manual_seed(next(_seeds))
+        noise = 1e-9 * torch.rand(len(batch.features), 1, generator=random, dtype=batch.features.dtype)
+        return super().z(batch) * (1 - noise)
+
+
+_seeds = itertools.count()
