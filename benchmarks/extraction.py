@@ -23,9 +23,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from measuring import peak_memory_mb
 from PIL import Image
 
-from kedge.benchmark.evaluate import peak_memory_mb
 from kedge.encoders.encoder import Encoder
 from kedge.encoders.names import load_encoder
 from kedge.encoders.templates import templates_for

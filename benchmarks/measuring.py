@@ -34,6 +34,12 @@ def seconds(work: Callable[..., object], *arguments: Any) -> float:
     return time.perf_counter() - start
 
 
+def peak_memory_mb() -> float:
+    """Most memory this process has held. Linux's own figure: getrusage's also counts the process that started it."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) / 1e3 for line in file if line.startswith("VmHWM"))
+
+
 def best_of(runs: int, work: Callable[..., object], *arguments: Any) -> float:
     """Seconds of the fastest run of work(*arguments), after one to warm up."""
     work(*arguments)

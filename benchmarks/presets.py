@@ -74,7 +74,6 @@ def sampled(preset: str, files: Sequence[Path], tasks: int, jobs: int) -> Result
         "wall": wall,
         "start_up": start_up,
         "in_method": sum(record.seconds or 0.0 for record in records),
-        "peak_gb": max(record.peak_memory_mb or 0.0 for record in records) / 1e3,
         **extrapolated(records, wall, start_up, jobs),
     }
 

@@ -25,11 +25,10 @@ import torch
 from machine import QUICK as QUICK_PRODUCTS
 from machine import SIZES as PRODUCTS
 from machine import peak
-from measuring import DIMENSION, Result, alone, best_of, load, say, seconds, simulated
+from measuring import DIMENSION, Result, alone, best_of, load, peak_memory_mb, say, seconds, simulated
 from torch.utils.flop_counter import FlopCounterMode
 
 import kedge
-from kedge.benchmark.evaluate import peak_memory_mb
 from kedge.methods.solve import _fast
 from kedge.methods.solve import compiled_neighbours as _fast_neighbours
 from kedge.methods.solve.neighbours import nearest_neighbours

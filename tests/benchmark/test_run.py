@@ -62,7 +62,7 @@ def stamps(folder: Path) -> dict[str, int]:
 
 def scores(records: list[Record]) -> list[dict[str, Any]]:
     """All but time and place."""
-    other = ("seconds", "seconds_per_image", "peak_memory_mb", "machine")
+    other = ("seconds", "seconds_per_image", "machine")
     return [{name: value for name, value in record.row().items() if name not in other} for record in records]
 
 

@@ -187,14 +187,17 @@ class LooksAtOtherImages(Plain):
 
 
 @dataclass(frozen=True)
-class PeeksAtTheRest(Plain):
-    """At images that are not of its batch, where that is a part of a larger one."""
+class PreparesOfAllImages(Plain):
+    """A table whose rows depend on the other images it was made with."""
 
     traits: ClassVar[Traits] = BATCH
 
+    def prepare(self, batch: Batch) -> dict[str, Tensor]:
+        return {"mean": super().z(batch).mean(dim=0).expand(len(batch.features), -1)}
+
     def z(self, batch: Batch) -> Tensor:
-        whole = batch._part_of[0] if batch._part_of else batch
-        return (batch.log_zero_shot + super().z(whole).mean(dim=0)).softmax(dim=1)
+        mean = batch.tables.get("mean", self.prepare(batch)["mean"])
+        return (batch.log_zero_shot + mean).softmax(dim=1)
 
 
 @dataclass(frozen=True)

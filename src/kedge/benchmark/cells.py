@@ -14,10 +14,9 @@ from ..errors import InputError, KedgeError, SettingError
 from ..features.feature_set import FeatureSet
 from ..features.image_source import ImageSource
 from ..methods.contract import Method, unmet_needs
-from ..methods.settings import settings_of
-from .evaluate import changed_settings, encoder_name
+from ..methods.settings import changed_settings, settings_of
 from .grid import Grid
-from .record import SCHEMA, Record
+from .record import SCHEMA, Record, label
 from .scenarios import Batches, Scenario, Whole, describe, task_count
 
 PART = 60  # characters of each part of a file name
@@ -41,16 +40,15 @@ class FeatureFile:
         """Of labelled features; refuses others."""
         if features.labels is None:
             raise InputError(f"{path} has no labels, and a benchmark needs them. Add `labels` to the feature file.")
-        simulated = bool(features.provenance.get("simulated", False))  # then the file's name tells them apart
         return cls(
             path=path,
             hash=features.hash,
-            dataset=path.stem if simulated else str(features.provenance.get("dataset") or path.stem),
-            encoder=encoder_name(features),
+            dataset=features.dataset,
+            encoder=features.encoder,
             classes=features.head.k,
             present=int((features.labels.bincount() > 0).sum()),
             views=features.views is not None,
-            simulated=simulated,
+            simulated=features.simulated,
         )
 
 
@@ -84,7 +82,7 @@ class Cell:
     @property
     def label(self) -> str:
         """The method, with the settings that are not its defaults."""
-        return self.failed("").label
+        return label(self.method.name, changed_settings(self.method))
 
     def path(self, folder: Path) -> Path:
         """Where its record is: a file that exists is a cell that is done."""

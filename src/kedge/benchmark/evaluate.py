@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import platform
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +20,9 @@ from ..arrays import row_blocks, unit_rows
 from ..errors import ContractError, InputError
 from ..features.feature_set import FeatureSet
 from ..features.image_source import ImageSource
-from ..methods.contract import Batch, Method, Step, check_needs
+from ..methods.contract import Batch, Method, Prepares, Step, check_needs
 from ..methods.registry import build
+from ..methods.settings import changed_settings
 from ..progress import hidden, track
 from ..words import count
 from .metrics import PerClass, Reliability, paired_bootstrap
@@ -30,7 +30,7 @@ from .plan import Plan, draw
 from .record import Record, Series
 from .scenarios import Scenario
 
-KEPT_ENTRIES = 1 << 28  # of what is computed of all images, n×(k+d): more is not kept, but made for each batch
+TABLE_ENTRIES = 1 << 28  # of what is computed once for all images, n×(k+d): more is computed for each batch instead
 COMPOSITION_BATCHES = 400  # a longer stream's class composition is not kept: no picture shows more
 
 
@@ -41,16 +41,14 @@ def evaluate(
     seed: int = 0,
     tasks: int | None = None,
     images: ImageSource | None = None,
-    everything: Batch | None = None,
     **settings: Any,
 ) -> Record:
     """Run the plan of a scenario (or a plan made before) and score it; zero-shot is scored on the same images.
 
     images: for methods that adapt the encoder, if it is open already; else it is opened where the features say.
-    everything: `all_images(features)`, if it is used more than once: what is computed of all images is kept there.
 
-    The seconds are the method's own: zero-shot's probabilities are made before. What else a method computes of all
-    images (StatA and kedge their distances to the prototypes) is in the seconds of the first evaluation that needs it.
+    The seconds are the method's own, with what it prepares once for all images; zero-shot's probabilities are made
+    before.
     """
     chosen = build(method, settings)
     if features.labels is None:
@@ -63,25 +61,23 @@ def evaluate(
         plan.check_fits(labels)
     else:
         plan = draw(scenario, labels, seed, tasks)
-    runner = _Scores(features.head.k)
-    _reset_peak_memory()
-    for number, indices, step, zero_shot, seconds in _steps(chosen, features, plan, source, everything):
-        if not math.isfinite(float(step.z.sum())):  # the best of it would be a label all the same
+    scores = _Scores(features.head.k)
+    for number, indices, step, zero_shot, seconds in _steps(chosen, features, plan, source):
+        if not math.isfinite(float(step.z.sum())):  # argmax would give a label all the same
             raise ContractError(f"{chosen.name} gave probabilities that are not finite, in task {number}.")
-        runner.add(number, labels[indices], _Answer.of(step.z), zero_shot, seconds)
-    return runner.record(
+        scores.add(number, labels[indices], _Answer.of(step.z), zero_shot, seconds)
+    return scores.record(
         method=chosen.name,
         settings=changed_settings(chosen),
-        dataset=dataset_name(features),
-        encoder=encoder_name(features),
+        dataset=features.dataset,
+        encoder=features.encoder,
         scenario=plan.scenario,
         seed=plan.seed,
         tasks=len(plan.episodes),
-        peak_memory_mb=peak_memory_mb(),
         features_hash=features.hash,
         plan_hash=plan.hash,
         classes=features.head.k,
-        simulated=bool(features.provenance.get("simulated", False)),
+        simulated=features.simulated,
         kedge=__version__,
         torch=torch.__version__,
         machine=f"{platform.system()} {platform.machine()}, {count(torch.get_num_threads(), 'thread')}",
@@ -103,7 +99,7 @@ class _Answer(NamedTuple):
     @classmethod
     def of_zero_shot(cls, batch: Batch) -> _Answer:
         """The encoder's own."""
-        if len(batch.features) * batch.head.k <= KEPT_ENTRIES:
+        if len(batch.features) * batch.head.k <= TABLE_ENTRIES:
             best, labels = batch.log_zero_shot.max(dim=1)
         else:  # the method may do without so large an array
             blocks = row_blocks((len(batch.features), batch.head.k))
@@ -113,61 +109,43 @@ class _Answer(NamedTuple):
 
 
 def _steps(
-    method: Method, features: FeatureSet, plan: Plan, source: ImageSource | None, everything: Batch | None
+    method: Method, features: FeatureSet, plan: Plan, source: ImageSource | None
 ) -> Iterator[tuple[int, NDArray[np.int64], Step, _Answer, float]]:
     """Of every batch of a plan: the task's number, the images, the step, zero-shot's answer and the step's seconds."""
-    everything = everything or all_images(features)
-    x, head = everything.features, everything.head
+    x, head = unit_rows(features.image_features, like=features.head.features), features.head
     sizes = [len(indices) for episode in plan.episodes for indices in episode]
-    only_one = len(sizes) == 1  # then it may be long, and is worth a bar of its own
-    together = len(x) * (head.k + head.d) <= KEPT_ENTRIES and not only_one and sum(sizes) >= len(x)
-    if together:
-        zero_shot = _Answer.of_zero_shot(everything)  # once, and taken from there
+    only_one = len(sizes) == 1  # then it may be long, and is worth a progress bar of its own
+    everyone = Batch(x, head)
+    tables: dict[str, Tensor] = {}
+    spent = 0.0
+    if len(x) * (head.k + head.d) <= TABLE_ENTRIES and not only_one and sum(sizes) >= len(x):
+        zero_shot = _Answer.of_zero_shot(everyone)
+        tables["log_zero_shot"] = everyone.log_zero_shot
+        if isinstance(method, Prepares):
+            start = time.perf_counter()
+            tables.update(method.prepare(everyone))
+            spent = time.perf_counter() - start
     for number, episode in enumerate(track(plan.episodes, "tasks")):
         state = method.init(head)
         for indices in episode:
             rows = torch.from_numpy(indices)
-            if together:
-                batch = everything.take(rows)
-            else:  # all images, in their order, need no copy
-                batch = Batch(x if np.array_equal(indices, np.arange(len(x))) else x[rows], head)
-            if features.views is not None:
-                batch = replace(batch, views=unit_rows(features.views[rows], like=x))
-            if source:
-                batch = replace(batch, images=source.pixels(indices), encoder=source.encoder.visual)
-            told = _Answer(*(table[indices] for table in zero_shot)) if together else _Answer.of_zero_shot(batch)
-            with nullcontext() if only_one else hidden(), torch.no_grad():  # bars would be timed too
+            whole = only_one and np.array_equal(indices, np.arange(len(x)))  # all images, in their order, need no copy
+            batch = Batch(
+                x if whole else x.index_select(0, rows),
+                head,
+                views=None if features.views is None else unit_rows(features.views[rows], like=x),
+                images=source.pixels(indices) if source else None,
+                encoder=source.encoder.visual if source else None,
+                tables={name: table.index_select(0, rows) for name, table in tables.items()},
+            )
+            before = _Answer(*(column[indices] for column in zero_shot)) if tables else _Answer.of_zero_shot(batch)
+            with nullcontext() if only_one else hidden(), torch.no_grad():  # progress bars would be timed too
                 start = time.perf_counter()
                 step = method.step(state, batch)
-                seconds = time.perf_counter() - start
+                spent += time.perf_counter() - start
             state = step.state
-            yield number, indices, step, told, seconds
-
-
-def all_images(features: FeatureSet) -> Batch:
-    """All images of a feature set in one batch, ready to take others from."""
-    return Batch(unit_rows(features.image_features, like=features.head.features), features.head)
-
-
-def changed_settings(method: Method) -> dict[str, Any]:
-    """The settings that are not the method's defaults."""
-    return {
-        f.name: getattr(method, f.name)
-        for f in fields(method)  # type: ignore[arg-type]
-        if getattr(method, f.name) != f.default
-    }
-
-
-def dataset_name(features: FeatureSet) -> str:
-    """What the features call themselves: `dataset` in their provenance, else the file they came from."""
-    source = str(features.provenance.get("source", ""))
-    file = source.removesuffix(".npz") if source.endswith(".npz") else "features"  # `source` may be any remark
-    return str(features.provenance.get("dataset") or file)
-
-
-def encoder_name(features: FeatureSet) -> str:
-    """What the features say they come from."""
-    return str(features.provenance.get("encoder") or features.provenance.get("backbone") or "unknown")
+            yield number, indices, step, before, spent
+            spent = 0.0
 
 
 class _Scores:
@@ -243,27 +221,3 @@ class _Scores:
 
 def _as_lists(reliability: Reliability) -> Mapping[str, list[float]]:
     return {name: value.tolist() for name, value in asdict(reliability).items()}
-
-
-def _reset_peak_memory() -> None:
-    """Let the peak begin anew, where the system can (Linux)."""
-    try:
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")
-    except OSError:
-        pass  # then the peak is the process's own, from its start
-
-
-def peak_memory_mb() -> float:
-    """Most memory this process has held, since the last reset where there is one.
-
-    Linux's own figure for the program is preferred: getrusage's also counts the process that started it.
-    """
-    try:
-        with open("/proc/self/status") as file:
-            return next(int(line.split()[1]) / 1e3 for line in file if line.startswith("VmHWM"))
-    except (OSError, StopIteration):
-        import resource  # not there on Windows
-
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak / (1e6 if sys.platform == "darwin" else 1e3)

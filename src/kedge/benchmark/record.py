@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import FileError
 from ..files import existing, written_by_rename
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,6 @@ class Record:
     batches: int | None = None
     seconds: float | None = None  # in the method alone
     seconds_per_image: float | None = None
-    peak_memory_mb: float | None = None
     error: str | None = None
     # provenance
     features_hash: str = ""
@@ -78,8 +77,7 @@ class Record:
     @property
     def label(self) -> str:
         """The method with the settings that are not its defaults: `stata alpha=10`."""
-        changed = (f"{name}={str(value).removesuffix('.0')}" for name, value in self.settings.items())
-        return " ".join([self.method, *changed])
+        return label(self.method, self.settings)
 
     def row(self) -> dict[str, Any]:
         """The flat row: everything but the series."""
@@ -106,6 +104,11 @@ class Record:
             return cls(**{**data, "settings": settings, "series": Series(**data["series"])})
         except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
             raise FileError(f"{path} is not a kedge record: {error!r}. Delete it and run the cell again.") from error
+
+
+def label(method: str, settings: Mapping[str, Any]) -> str:
+    """How a method is called in tables, with the settings that are not its defaults: `stata alpha=10`."""
+    return " ".join([method, *(f"{name}={str(value).removesuffix('.0')}" for name, value in settings.items())])
 
 
 _INFINITE = {"inf": math.inf, "-inf": -math.inf}  # JSON has no word for them

@@ -25,10 +25,9 @@ from ..errors import FileError, SettingError
 from ..features.feature_set import FeatureSet
 from ..features.image_source import ImageSource
 from ..files import check_writable
-from ..methods.contract import Batch
 from ..progress import track
 from .cells import Cell, Planned, plan_cells
-from .evaluate import all_images, evaluate
+from .evaluate import evaluate
 from .grid import PRESETS, Grid, whole
 from .plan import Plan, draw
 from .pool import spread
@@ -86,12 +85,11 @@ def run(grid: Grid, out: str | Path | None = None, jobs: int | None = None) -> O
 
 
 class Runner:
-    """Runs cells in this process. Remembers feature files, the last plan, images, zero-shot: neighbours share them."""
+    """Runs cells in this process. Keeps feature files, the last plan and the last images open."""
 
     def __init__(self) -> None:
         self._features: dict[Path, FeatureSet] = {}
         self._images: tuple[str, ImageSource] | None = None
-        self._everything: tuple[str, Batch] | None = None
         self._plan: tuple[object, Plan] | None = None
 
     def __call__(self, cell: Cell) -> Record:
@@ -121,11 +119,8 @@ class Runner:
         if self._plan is None or self._plan[0] != key:
             assert features.labels is not None
             self._plan = key, draw(cell.scenario, features.labels.numpy(), cell.seed, cell.tasks)
-        if self._everything is None or self._everything[0] != features.hash:
-            self._everything = features.hash, all_images(features)
         images = self.images(features) if cell.method.traits.needs == "encoder" else None
-        record = evaluate(cell.method, features, self._plan[1], images=images, everything=self._everything[1])
-        return replace(record, dataset=cell.file.dataset)
+        return evaluate(cell.method, features, self._plan[1], images=images)
 
 
 def _results(cells: Sequence[Cell], jobs: int, runner: Runner) -> Generator[tuple[Cell, Record], None, None]:

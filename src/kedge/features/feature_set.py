@@ -44,6 +44,7 @@ class FeatureSet:
     views: Tensor | None = None
     paths: tuple[str, ...] | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    file: str = ""  # name of the file they were loaded from, without its suffix; no part of the content
 
     @classmethod
     def from_arrays(
@@ -92,6 +93,22 @@ class FeatureSet:
 
     def __len__(self) -> int:
         return self.image_features.shape[0]
+
+    @property
+    def simulated(self) -> bool:
+        """Were they made by `kedge.simulate`?"""
+        return bool(self.provenance.get("simulated", False))
+
+    @property
+    def dataset(self) -> str:
+        """What the images are called: as the provenance says, else by the file. Simulated ones always by the file."""
+        said = str(self.provenance.get("dataset") or "")
+        return (self.file or said if self.simulated else said or self.file) or "features"
+
+    @property
+    def encoder(self) -> str:
+        """What the features say they come from."""
+        return str(self.provenance.get("encoder") or self.provenance.get("backbone") or "unknown")
 
     def take(self, indices: Array) -> FeatureSet:
         """The images at these positions, in this order; a slice keeps the memory map."""
@@ -154,6 +171,7 @@ class FeatureSet:
                 provenance=meta["provenance"],
                 normalize=normalize,
             )
+        loaded = replace(loaded, file=path.stem)
         if not normalize:
             loaded.__dict__["hash"] = meta["sha256"]  # just verified: no need to compute it again
         return loaded
@@ -173,7 +191,7 @@ class FeatureSet:
         if logit_scale is None:  # 0-dimensional or of one entry; anything else is refused below
             logit_scale = np.squeeze(arrays.get("logit_scale", CLIP_LOGIT_SCALE)).tolist()
         with _naming(path):
-            return cls.from_arrays(
+            imported = cls.from_arrays(
                 arrays["image_features"],
                 arrays["text_features"],
                 logit_scale=logit_scale,
@@ -184,6 +202,7 @@ class FeatureSet:
                 provenance={"source": path.name, **(meta if isinstance(meta, dict) else {"meta": meta})},
                 normalize=normalize,
             )
+        return replace(imported, file=path.stem)
 
 
 NPZ_KEYS = ("image_features", "text_features", "labels", "class_names", "views", "paths", "logit_scale", "meta")

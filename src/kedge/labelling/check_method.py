@@ -32,7 +32,7 @@ from torch import Tensor
 from ..arrays import unit
 from ..errors import ContractError, SettingError, did_you_mean
 from ..features.text_head import TextHead
-from ..methods.contract import Batch, Step, Traits
+from ..methods.contract import Batch, Prepares, Step, Traits
 from ..methods.registry import build
 from ..words import count
 from .stream import Stream
@@ -215,11 +215,16 @@ def sees_only_the_features(method: Any) -> None:
     )
 
 
-def outside_of_the_batch_is_not_seen(method: Any) -> None:
-    """A batch that is a part of a larger one gives what the same images give alone."""
-    whole, rows = _batch(method, 40, 7), torch.arange(12)
-    gap = _distance(_run(method, whole.take(rows)).z, _run(method, _picked(whole, rows)).z)
-    _require(gap <= SAME, f"rows change by {gap:.1e} when the batch is a part of a larger one")
+def prepared_tables_change_nothing(method: Any) -> None:
+    """What is prepared for many images and handed to a batch as rows gives what the batch gives alone."""
+    everyone, rows = _batch(method, 40, 7), torch.arange(12)
+    tables = {"log_zero_shot": everyone.log_zero_shot}
+    if isinstance(method, Prepares):
+        tables.update(method.prepare(everyone))
+    alone = _picked(everyone, rows)
+    prepared = dataclasses.replace(alone, tables={name: table[rows] for name, table in tables.items()})
+    gap = _distance(_run(method, prepared).z, _run(method, alone).z)
+    _require(gap <= SAME, f"rows change by {gap:.1e} when tables are prepared for more images than the batch has")
 
 
 def image_scope_keeps_rows_apart(method: Any) -> None:
@@ -306,7 +311,7 @@ _CHECKS: tuple[Callable[[Any], None], ...] = (
     repeats_bit_for_bit,
     changes_nothing_it_is_given,
     sees_only_the_features,
-    outside_of_the_batch_is_not_seen,
+    prepared_tables_change_nothing,
     image_scope_keeps_rows_apart,
     permuted_images_permute_rows,
     permuted_classes_permute_columns,

@@ -18,12 +18,10 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..features.text_head import TextHead
-from .solve._compiled import compiled_solver
-from .solve.gaussian import floored, shared_variance, squared_distances
 
-State = Mapping[
-    str, Tensor
-]  # what an online method carries along a stream: named tensors, so that any state can be saved
+UNKNOWN, NONE = -1, -2  # in `Batch.known`: no label was given; the image shows none of the classes
+
+State = Mapping[str, Tensor]  # what an online method carries along a stream: named tensors, so any state can be saved
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,44 +36,18 @@ class Batch:
     views: Tensor | None = None  # n×v×d
     images: Tensor | None = None  # n×…, mostly n×3×height×width
     encoder: torch.nn.Module | None = None  # images → unit features; a method never leaves it changed
-    # A batch and the rows (n) of it that are this one: for the values below alone, which are then taken from there.
-    # What a method may look at is above.
-    _part_of: tuple[Batch, Tensor] | None = field(default=None, repr=False)
+    known: Tensor | None = None  # n, int64: class numbers that a person gave, UNKNOWN or NONE; None: all are unknown
+    tables: Mapping[str, Tensor] = field(default_factory=dict)  # computed beforehand, a row per image: see `Prepares`
 
-    def take(self, rows: Tensor) -> Batch:
-        """Some of its images (positions): what is computed of all of them once is not computed again for these."""
-
-        def some(table: Tensor | None) -> Tensor | None:
-            return None if table is None else table.index_select(0, rows)
-
-        part = self.features.index_select(0, rows)
-        return Batch(part, self.head, some(self.views), some(self.images), self.encoder, _part_of=(self, rows))
+    def __post_init__(self) -> None:
+        if self.known is not None and bool((self.known == UNKNOWN).all()):
+            object.__setattr__(self, "known", None)
 
     @cached_property
     def log_zero_shot(self) -> Tensor:
         """log ŷ, n×k: the log of softmax(τ x tᵀ). Shared between the method and the caller: do not write to it."""
-        if self._part_of:
-            return self._part_of[0].log_zero_shot.index_select(0, self._part_of[1])
-        return self.head.log_zero_shot(self.features)
-
-    @cached_property
-    def shared_variance(self) -> Tensor:
-        """Σ' = Σ_ik ŷ_ik (x_i − t_k)² / n, d: one variance for the text prototypes as means."""
-        if self._part_of:
-            whole, rows = self._part_of
-            of_images, centre = whole._squared_distances
-            tables = (of_images, rows, self.log_zero_shot, self.head.features.contiguous(), centre)
-            grad = any(table.requires_grad for table in tables)
-            if fast := None if grad else compiled_solver("._kernels", of_images):  # a few torch calls would take long
-                return floored(torch.from_numpy(fast.mean_distance(*(table.numpy() for table in tables))))
-            y = self.log_zero_shot.exp().mean(dim=0)
-            return floored(of_images.index_select(0, rows).mean(dim=0) + y @ (self.head.features - centre).square())
-        return shared_variance(self.features, self.head.features, self.log_zero_shot)
-
-    @cached_property
-    def _squared_distances(self) -> tuple[Tensor, Tensor]:
-        """What Σ' of any of its images is made of, see _gaussian.py: n×d, and d."""
-        return squared_distances(self.features, self.head.features, self.log_zero_shot)
+        table = self.tables.get("log_zero_shot")
+        return self.head.log_zero_shot(self.features) if table is None else table
 
 
 @dataclass(frozen=True)
@@ -110,6 +82,14 @@ class Method(Protocol):
 
     def step(self, state: State | None, batch: Batch) -> Step:
         """Label one batch."""
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A method that computes something of each image alone, whatever batch it is in: once for many batches."""
+
+    def prepare(self, batch: Batch) -> Mapping[str, Tensor]:
+        """Tables with a row per image. Later batches of some of these images get their rows in `Batch.tables`."""
 
 
 def unmet_needs(method: Method, *, views: bool, encoder: bool = False) -> str:

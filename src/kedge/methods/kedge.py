@@ -57,7 +57,7 @@ anchors. With ρ = 0, v = 1 and no own-say term, it is StatA with soft counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -71,7 +71,7 @@ from .contract import Batch, State, Step, Traits
 from .settings import Configured, setting
 from .solve._compiled import compiled_solver
 from .solve.em import SETTLED, largest_change, outcome
-from .solve.gaussian import Features, anchored_fit
+from .solve.gaussian import Features, anchor_variance, anchored_fit, text_distances
 from .solve.graph import NeighbourGraph
 from .solve.neighbours import Neighbours, nearest_neighbours
 
@@ -129,6 +129,10 @@ class Kedge(Configured):
         t = head.features
         return {"counts": t.new_zeros(head.k), "mean": torch.zeros_like(t), "var": torch.zeros_like(t)}
 
+    def prepare(self, batch: Batch) -> Mapping[str, Tensor]:
+        """What Σ' of any of these images needs."""
+        return {"text_distances": text_distances(batch.features, batch.head.features, batch.log_zero_shot)}
+
     @torch.no_grad()
     def step(self, state: State | None, batch: Batch) -> Step:
         """Solve one batch, and remember what it showed."""
@@ -174,7 +178,7 @@ class Kedge(Configured):
         graph = NeighbourGraph.of(nearest, trust.visual * self.laplacian / (2 * self.neighbours))
         cooling = trust.visual / self.temperature
         z = log_y.exp()
-        var0 = batch.shared_variance
+        var0 = anchor_variance(batch)
         anchored = log_y + cooling * features.log_density_shared(t, var0)  # for classes on their anchors
         unary, bias, few = anchored, torch.zeros_like(t[:, 0]), 0.0
 

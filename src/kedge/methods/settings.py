@@ -24,6 +24,11 @@ def settings_of(method: Any) -> dict[str, Any]:
     return {f.name: getattr(method, f.name) for f in fields(method)}
 
 
+def changed_settings(method: Any) -> dict[str, Any]:
+    """The settings that are not the method's defaults."""
+    return {f.name: getattr(method, f.name) for f in fields(method) if getattr(method, f.name) != f.default}
+
+
 @functools.cache
 def _hints(cls: Any) -> dict[str, Any]:
     return get_type_hints(cls)  # evaluating annotations is slow, and they do not change

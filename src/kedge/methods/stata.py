@@ -39,7 +39,7 @@ Deviations
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -54,7 +54,7 @@ from .solve._compiled import compiled_solver
 from .solve.candidates import DENSE_ENTRIES
 from .solve.candidates import solve as in_lists
 from .solve.em import SETTLED, active_classes, hard_counts, outcome, run, shared_variance, z_step
-from .solve.gaussian import Features, anchor_divergence, anchored_fit
+from .solve.gaussian import Features, anchor_divergence, anchor_variance, anchored_fit, text_distances
 from .solve.graph import GramGraph, NeighbourGraph
 from .solve.neighbours import Neighbours, nearest_neighbours
 
@@ -108,6 +108,10 @@ class StatA(Configured):
         """No state: the paper's online StatA solves each batch on its own."""
         return None
 
+    def prepare(self, batch: Batch) -> Mapping[str, Tensor]:
+        """What Σ' of any of these images needs."""
+        return {"text_distances": text_distances(batch.features, batch.head.features, batch.log_zero_shot)}
+
     def step(self, state: State | None, batch: Batch) -> Step:
         """Solve one batch."""
         x, head = batch.features, batch.head
@@ -153,7 +157,7 @@ class StatA(Configured):
         features = Features.of(x)
         z = log_y.exp()
         released = self.released_variance  # Eq. parameter-initialization, or the program's
-        var0 = shared_variance(features, z, t, released=True) if released else batch.shared_variance
+        var0 = shared_variance(features, z, t, released=True) if released else anchor_variance(batch)
         anchored = log_y + features.log_density_shared(t, var0) / self.temperature  # for classes on their anchors
         unary = anchored
         anchor_cost = 0.0  # (α/T) Σ_k KL; 0 as long as all classes are on their anchors

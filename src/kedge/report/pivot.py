@@ -39,7 +39,6 @@ VALUES: dict[str, Value] = {
     "seconds": Value("s", 1, ".2f"),
     "seconds_per_batch": Value("s", 1, ".4f"),
     "seconds_per_image": Value("ms", 1e3, ".4f"),
-    "peak_memory_mb": Value("MB", 1, ".0f"),
     "images": Value("", 1, ".0f"),
     "batches": Value("", 1, ".0f"),
 }

@@ -85,7 +85,6 @@ def _runs(records: Sequence[Record]) -> str:
         ("tasks", "number"),
         ("images", "number"),
         ("seconds", "number"),
-        ("peak memory, MB", "number"),
         ("features", "text"),
         ("plan", "text"),
         ("kedge", "text"),
@@ -97,13 +96,7 @@ def _runs(records: Sequence[Record]) -> str:
 
 
 def _run(r: Record) -> str:
-    numbers = (
-        (r.seed, "{}"),
-        (r.tasks, "{:,}"),
-        (r.images, "{:,}"),
-        (r.seconds, "{:.2f}"),
-        (r.peak_memory_mb, "{:,.0f}"),
-    )
+    numbers = ((r.seed, "{}"), (r.tasks, "{:,}"), (r.images, "{:,}"), (r.seconds, "{:.2f}"))
     cells = [f"<td>{escaped(r.label)}</td><td>{escaped(r.dataset)}{badge(r.simulated)}</td>"]
     cells += [f"<td>{escaped(value)}</td>" for value in (r.encoder, r.scenario)]
     cells += [

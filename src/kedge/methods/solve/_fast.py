@@ -59,7 +59,7 @@ from ...progress import track
 from ..contract import Batch
 from ..solve import _kernels, _tables
 from ._kernels import AHEAD, ENDLESS, OWED, REFERENCE, SHARE, STIRRED, STRAYED, F, Rows
-from .gaussian import VARIANCE_FLOOR
+from .gaussian import VARIANCE_FLOOR, anchor_variance
 from .neighbours import Neighbours
 
 
@@ -191,7 +191,7 @@ class Solver:
     def begin(self, batch: Batch, graph: Graph, cooling: float, alpha: float, unit_means: bool) -> None:
         """Every class on its anchor, z = ŷ."""
         self.x = batch.features.contiguous().numpy()  # kernels are compiled for rows without gaps
-        self.centre, self.var0, self.spread = _tables.centre(self.x), batch.shared_variance.numpy(), np.zeros(2, F)
+        self.centre, self.var0, self.spread = _tables.centre(self.x), anchor_variance(batch).numpy(), np.zeros(2, F)
         self.cooling, t = F(cooling), batch.head.features.contiguous().numpy()
         # What a fit is made of, beside the moments
         settings = (min(alpha, ENDLESS), unit_means, self.cooling, VARIANCE_FLOOR / len(self.var0))

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...arrays import row_blocks, unit, wide
+from ..contract import Batch
 
 SUM_BLOCK = 128  # classes summed in float32 before the sum goes on in float64
 VARIANCE_FLOOR = 1e-6  # of 1/d, the variance of a unit vector's coordinate: only collapsed classes touch it
@@ -115,18 +116,21 @@ def _total_squares(x: Tensor, x2: Tensor, y: Tensor, mu: Tensor) -> Tensor:
     return total
 
 
-def squared_distances(x: Tensor, t: Tensor, log_y: Tensor) -> tuple[Tensor, Tensor]:
-    """What `shared_variance` of any of these images is made of: a (n×d) and c (d).
+def text_distances(x: Tensor, t: Tensor, log_y: Tensor) -> Tensor:
+    """a_i = x_i² − 2 x_i Σ_k ŷ_ik t_k, n×d: what Σ' of any of these images needs beside the mean of ŷ."""
+    out = torch.empty_like(x)
+    for rows in row_blocks((len(x), 8, x.shape[1] + len(t))):  # an eighth of what memory allows: it stays in the cache
+        block = x[rows]
+        torch.mul(block, torch.addmm(block, log_y[rows].exp(), t, alpha=-2), out=out[rows])
+    return out
 
-    Σ_k ŷ_ik (x_i − t_k)² = a_i + Σ_k ŷ_ik (t_k − c)². To make a takes one product of matrices, for all batches at once;
-    what is left, a batch needs of its mean ŷ alone.
-    """
-    centre, out = x.mean(dim=0), torch.empty_like(x)
-    mu = t - centre
-    for rows in row_blocks((len(x), 8, len(centre) + len(t))):  # an eighth of what memory allows: it stays in the cache
-        block = x[rows] - centre
-        torch.mul(block, torch.addmm(block, log_y[rows].exp(), mu, alpha=-2), out=out[rows])
-    return out, centre
+
+def anchor_variance(batch: Batch) -> Tensor:
+    """Σ' = Σ_ik ŷ_ik (x_i − t_k)² / n, d: one variance for the text prototypes as means."""
+    t, log_y, table = batch.head.features, batch.log_zero_shot, batch.tables.get("text_distances")
+    if table is None:
+        return shared_variance(batch.features, t, log_y)
+    return floored(table.mean(dim=0) + log_y.exp().mean(dim=0) @ t.square())
 
 
 def floored(var: Tensor) -> Tensor:
