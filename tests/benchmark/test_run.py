@@ -131,9 +131,10 @@ class TestCells:
         )
 
     def test_datasets_are_named_by_provenance_before_the_file(self, folder: Path) -> None:
-        save(folder, "a", provenance={"dataset": "dtd", "encoder": "CLIP ViT-B/32"})
+        save(folder, "a", provenance={"dataset": "dtd", "encoder": "CLIP ViT-B/32", "weights_sha256": "ab"})
         (cell, *_) = plan_cells(small(folder, features=[folder / "a.safetensors"])).cells
         assert (cell.file.dataset, cell.file.encoder, cell.file.simulated) == ("dtd", "CLIP ViT-B/32", False)
+        assert cell.failed("it broke").weights == "ab"
 
 
 class TestResume:

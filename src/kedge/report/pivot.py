@@ -18,7 +18,7 @@ from typing import Any
 from ..benchmark.record import Record
 from ..benchmark.scenarios import SCENARIOS
 from ..errors import SettingError, did_you_mean
-from .published import METHOD_ORDER, clip_name, published_for, reference
+from .published import METHOD_ORDER, encoder_shown, published_for, reference
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def _notes(cells: dict[tuple[str, str], list[Record]], named: set[str]) -> Itera
 def _field(record: Record, name: str) -> str:
     """A field as text; encoders in one spelling where it is known."""
     if name == "encoder":
-        return clip_name(record.encoder) or record.encoder
+        return encoder_shown(record)
     if name == "simulated":
         return "simulated" if record.simulated else "real"
     if name == "settings":

@@ -18,7 +18,7 @@ from ..benchmark.record import Record
 from ..benchmark.scenarios import Batches, find_scenario
 from ..errors import KedgeError
 from .pivot import order
-from .published import clip_name
+from .published import encoder_shown
 from .words import plain
 
 ZERO_SHOT = "zero-shot"
@@ -270,4 +270,4 @@ def label_order(label: str) -> Any:
 
 def encoder_of(record: Record) -> str:
     """The encoder's name, CLIP's in one spelling."""
-    return clip_name(record.encoder) or plain(record.encoder)
+    return plain(encoder_shown(record))
