@@ -119,7 +119,7 @@ class TestPivot:
     def test_what_is_averaged_all_the_same_is_noted(self, change: dict[str, Any]) -> None:
         (table,) = pivot([record(), record(seed=1, **change)])
         (note,) = table.notes
-        assert note.startswith(f"stata, a: a mean over records with different {next(iter(change))} (")
+        assert note.startswith(f"stata, a: mean over records with different {next(iter(change))} (")
 
     def test_any_field_may_be_rows_or_columns(self) -> None:
         records = [

@@ -197,7 +197,7 @@ def test_seeds_are_pooled_and_a_repeated_run_counts_once(tmp_path: Path) -> None
     (cell,) = results.groups[0].cells
     assert cell.score.accuracy == pytest.approx((10 * 0.6 + 30 * 0.9) / 40)
     assert results.repeated == 1
-    assert "1 record left out" in text(Page(write_report(runs, tmp_path / "r.html")).root)
+    assert "1 duplicate record left out" in text(Page(write_report(runs, tmp_path / "r.html")).root)
 
 
 def test_a_mean_of_independent_scores_is_surer_than_each() -> None:
