@@ -332,7 +332,7 @@ class TestProcesses:
         finally:
             process.kill()
         assert process.returncode == 130
-        assert err == f"stopped. What is done is in {folder / 'out'}; start again to go on.\n"
+        assert err == f"stopped. Finished cells are in {folder / 'out'}; run the same command to continue.\n"
         wait_until(lambda: not any(map(is_running, children)))
         assert not list((folder / "out").glob(".kedge-*"))
 

@@ -1,4 +1,4 @@
-"""The page of the report: its tables say what the records say, and names from files can not break it."""
+"""The page of the report: its tables say what the records say, and names from files cannot break it."""
 
 from __future__ import annotations
 

@@ -150,12 +150,12 @@ def summary_table(group: Group, colours: dict[str, int]) -> str:
     labels = [label for label in group.labels if any(cell.label == label for cell in group.adapted)]
     rows = [_summary(label, [cell for cell in group.adapted if cell.label == label], colours) for label in labels]
     caption = (
-        f"Each method over all its cells. A cell is one dataset in one scenario.{badge(group.simulated)} It counts as "
-        "better or worse if the 95 % interval of its gain excludes 0, otherwise as unclear."
+        "Each method over all its cells. A cell is one dataset in one scenario. It counts as better or worse if the "
+        "95 % interval of its gain excludes 0, otherwise as unclear."
     )
     if len(set(Counter(cell.label for cell in group.adapted).values())) > 1:
         caption += " The methods did not run on the same cells, so compare them in the tables below."
-    return table(caption, columns, rows, "summary")
+    return table(caption + badge(group.simulated), columns, rows, "summary")
 
 
 def _summary(label: str, cells: Sequence[Cell], colours: dict[str, int]) -> str:
