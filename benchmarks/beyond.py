@@ -1,13 +1,13 @@
-"""kedge's own method against StatA and MOON, in every scenario, on the same plans: one table.
+"""The method `kedge` compared with StatA and MOON in every scenario, on the same plans.
 
     python benchmarks/beyond.py --seeds 0                         real features in ../shared/features
     python benchmarks/beyond.py --seeds 0 --weak                  weak encoders: noise, wrong logit scales, simulated
-    python benchmarks/beyond.py --seeds 100 --quick               a fraction of the tasks, for designing
-    python benchmarks/beyond.py --seeds 100 --set guard=false     with a part removed; may be repeated
+    python benchmarks/beyond.py --seeds 100 --quick               a fraction of the tasks, for development
+    python benchmarks/beyond.py --seeds 100 --set guard=false     another setting; may be repeated
 
-One thread. A row is a method; a column is a scenario's accuracy in percent, averaged over feature sets and seeds. Then
-come the mean over scenarios, the mean calibration error, the seconds, and the cell that gained least on zero-shot.
-Seeds below 10 are for the final measurement; 100 to 199 were used while designing.
+Uses one thread. Rows are methods; columns are accuracies per scenario in percent, averaged over feature sets and seeds,
+then the mean over scenarios, the mean calibration error, the seconds, and the cell with the lowest gain over zero-shot.
+Seeds 0 to 9 are for final measurements; seeds 100 to 199 were used during development.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def real() -> Iterator[tuple[str, FeatureSet]]:
 
 
 def weak(files: list[Path]) -> Iterator[tuple[str, FeatureSet]]:
-    """Encoders that hardly know: real features with noise, or at wrong logit scales; simulated ones; and `files`."""
+    """Weak encoders: real features with noise or wrong logit scales, simulated features, and `files`."""
     for name, features in real():
         if name not in NOISY:
             continue
@@ -70,7 +70,7 @@ def weak(files: list[Path]) -> Iterator[tuple[str, FeatureSet]]:
 def measure(
     methods: dict[str, Method], sets: list[tuple[str, FeatureSet]], seeds: list[int], divide: int
 ) -> dict[str, Any]:
-    """Scores by method: sets × scenarios × (accuracy, zero-shot, calibration error, seconds), a mean over seeds."""
+    """method → sets × scenarios × (accuracy, zero-shot, calibration error, seconds), averaged over seeds."""
     scores = {title: np.zeros((len(sets), len(TASKS), 4)) for title in methods}
     for row, (name, features) in enumerate(sets):
         assert features.labels is not None, name
@@ -88,7 +88,7 @@ def measure(
 
 
 def show(scores: dict[str, Any], names: list[str], details: bool) -> None:
-    """The table; with details also each set's gain over zero-shot."""
+    """Print the table; with details, also the gain over zero-shot per feature set."""
     scenarios = list(TASKS)
     head = " ".join(f"{name.replace('stream', 's').replace('medium', 'med')[:8]:>8}" for name in scenarios)
     print(f"{'':34} {head} {'mean':>8} {'ECE':>6} {'seconds':>8}  least gain")
@@ -109,12 +109,12 @@ def main() -> None:
     """See the top of the file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, nargs="+", required=True)
-    parser.add_argument("--weak", action="store_true", help="weak encoders in place of the real feature sets")
+    parser.add_argument("--weak", action="store_true", help="weak encoders instead of the real feature sets")
     parser.add_argument("--files", type=Path, nargs="*", default=[], help="with --weak: more labelled feature files")
     parser.add_argument("--quick", action="store_true", help=f"1/{QUICK} of the tasks")
-    parser.add_argument("--details", action="store_true", help="also each feature set's gain over zero-shot")
+    parser.add_argument("--details", action="store_true", help="also show the gain over zero-shot per feature set")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="only kedge, with this setting"
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="run only kedge, with this setting"
     )
     parser.add_argument("--out", type=Path, help="write the cells as JSON")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""The picture of docs/methods/kedge.md, from the cells that beyond.py wrote.
+"""Draw the figure of docs/methods/kedge.md from the output of beyond.py.
 
 python benchmarks/beyond.py --seeds 0 --out cells.json
 python benchmarks/draw_beyond.py cells.json docs/methods/kedge.png
@@ -18,7 +18,7 @@ WIDTH = 0.27  # of a bar; three and a gap are 1
 
 
 def main(cells: Path, picture: Path) -> None:
-    """Mean gain over zero-shot in every scenario as bars, and each feature set as a dot."""
+    """Bars: mean gain over zero-shot per scenario; dots: single feature sets."""
     found = json.loads(cells.read_text())
     figure = Figure(figsize=(11, 4.2), layout="constrained")
     axes = figure.subplots()

@@ -1,13 +1,13 @@
-"""Extraction against a bare forward loop, as a ratio in one run, and its memory against the number of images.
+"""Speed of extraction relative to the bare forward pass, and its memory by number of images.
 
     make bench        (or: python benchmarks/extraction.py --quick)
 
-Speed: a random model of the size of ViT-B/16, and simulated JPEG files of 500×375 pixels. The bare loop has nothing
-but the model's forward pass over batches of pixels that lie ready in memory; extraction has the files, and all that
-it does: decoding in a worker process, features, prompts, shards, the finished file. The bare loop is timed before and
-after it, and the mean of both counts. Starting the worker counts too: it is why more images make the ratio better.
+Speed: a model of the size of ViT-B/16 with random weights, and simulated JPEG files of 500×375 pixels. The bare loop is
+only the forward pass over pixels in memory. Extraction starts from the files: decoding in a worker process, features,
+prompts, shards, the finished file. The bare loop is timed before and after, and the mean is used. The time to start the
+worker counts, so the ratio improves with the number of images.
 
-Memory: the peak of the process for n and for 4n images, with a small model, so that the images would show.
+Memory: the peak of the process for n and 4n images, with a small model, so that growth with the images is visible.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kedge.images.image_set import ImageSet
 from kedge.images.pixels import open_image
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "tests"))
+sys.path.insert(0, str(HERE.parent / "tests" / "support"))
 from encoder_tools import build  # noqa: E402
 
 VIT_B_16 = {
@@ -52,7 +52,7 @@ FLAT = 1.1  # peak memory of 4n images : of n images
 
 
 def simulated_files(to: Path, count: int, size: tuple[int, int] = (500, 375)) -> ImageSet:
-    """JPEG files of simulated pictures in two classes: smooth, with some noise, as photographs are to a decoder."""
+    """JPEG files of simulated images in two classes: smooth with some noise, like photographs."""
     rng = np.random.default_rng(0)
     for i in range(count):
         path = to / ("cat", "dog")[i % 2] / f"{i:06}.jpg"
@@ -64,7 +64,7 @@ def simulated_files(to: Path, count: int, size: tuple[int, int] = (500, 375)) ->
 
 
 def bare(encoder: Encoder, pixels: torch.Tensor) -> float:
-    """Seconds of the forward passes alone."""
+    """Seconds of the forward passes."""
     start = time.perf_counter()
     with torch.no_grad():
         for batch in torch.split(pixels, BATCH):
@@ -93,7 +93,7 @@ def speed(images: ImageSet, encoder: Encoder, out: Path, threads: int, workers: 
 
 
 def memory(work: Path, count: int) -> None:
-    """In a process of its own: extract the first `count` images and say the peak."""
+    """Extract the first `count` images and print the peak memory; run in a separate process."""
     torch.set_num_threads(1)
     images = folder(work / "images")
     assert images.labels is not None
@@ -110,9 +110,7 @@ def memory(work: Path, count: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--quick", action="store_true", help="few images: to see that it runs; its figures mean nothing"
-    )
+    parser.add_argument("--quick", action="store_true", help="few images, to test the script; the results mean nothing")
     parser.add_argument("--memory", nargs=2, metavar=("FOLDER", "N"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.memory:

@@ -239,9 +239,9 @@ BAD_OPTIONS = {
     "--set beta=medium": "beta must be one of 'hard', 'soft'; got 'medium'",
     "--set alpha": "a setting is written name=value; got 'alpha'",
     "--set =1": "a setting is written name=value; got '=1'",
-    "--out {}/none/rows.csv": "can not write .*rows.csv: there is no folder .*none. Create it first",
+    "--out {}/none/rows.csv": "cannot write .*rows.csv: there is no folder .*none. Create it first",
     "--out {}/features.safetensors/rows.csv": "there is no folder .*safetensors. Create it first",
-    "--out {}": "can not write .*: it is a folder. Name a file in it",
+    "--out {}": "cannot write .*: it is a folder. Name a file in it",
     "--out {}/rows.txt": "rows.txt: it has the suffix '.txt'. Choose from .csv, .json, .parquet, or -",
     "--out {}/rows": "can not write .*rows: it has no suffix. Choose from .csv, .json, .parquet",
 }
@@ -287,7 +287,7 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ("target", "message"),
     [
         ("{}/out.npz", "can not write .*out.npz: a feature file's name ends in .safetensors. Name it so"),
-        ("{}/none/out.safetensors", "can not write .*: there is no folder .*none. Create it first"),
+        ("{}/none/out.safetensors", "cannot write .*: there is no folder .*none. Create it first"),
     ],
 )
 def test_bad_targets_of_convert(tmp_path: Path, target: str, message: str) -> None:
@@ -305,7 +305,7 @@ def test_bad_logit_scale_of_convert(tmp_path: Path, scale: str) -> None:
 def test_output_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = feature_file(tmp_path)
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # root may write anywhere
-    message = "can not write .*rows.csv: permission denied. Choose another place"
+    message = "cannot write .*rows.csv: permission denied. Choose another place"
     assert_refused(tmp_path, message, "adapt", file, "--out", tmp_path / "rows.csv")
 
 

@@ -114,7 +114,7 @@ def test_threads_are_left_alone(tmp_path: Path) -> None:
     torch.set_num_threads(2)
     try:
         (tmp_path / "file").write_text("")
-        with pytest.raises(FileError, match="can not make the folder"):
+        with pytest.raises(FileError, match="cannot make the folder"):
             demo(tmp_path / "file" / "inside")
         assert torch.get_num_threads() == 2
     finally:

@@ -1,9 +1,9 @@
-"""The main job from end to end, on what comes with kedge: a small model, and real images it was not trained for.
+"""The whole workflow on the bundled model and images.
 
     made = demo(Path("kedge-demo"))
 
-images → features, with views → every method in the StatA paper's scenarios → table, report, contact sheet. All of it
-is in the folder; started again, it goes on where it was stopped.
+images → features with views → every method in the StatA paper's scenarios → table, report, contact sheet. Everything
+is written to one folder. After an interruption, the same call continues where it stopped.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from .report.formats import render
 from .report.pivot import pivot
 
 IMAGES, DATASET = TINY.parent / "images.zip", "fashion-camera"
-VIEWS, QUICK_VIEWS = 16, 4  # of each image; MTA's paper has 64, which takes four times as long
-TENT_STEPS = 1  # per batch, as in TENT's own paper; the ten of StatA's comparison take seven times as long
-# The paper's scenarios, as far as ten classes go, and how many tasks of each.
+VIEWS, QUICK_VIEWS = 16, 4  # per image; MTA's paper uses 64, which takes four times as long
+TENT_STEPS = 1  # per batch, as in TENT's paper; ten steps, as in the StatA paper, take seven times as long
+# The paper's scenarios that work with ten classes, and the number of tasks of each.
 FULL = ((("very-low", "low", "all"), 40), (("stream-low", "stream-medium", "stream-high", "stream-separate"), 1))
 QUICK = ((("very-low", "all"), 5), (("stream-high",), 1))
 
 
 @dataclass(frozen=True)
 class Demo:
-    """What was run, and the files that were made."""
+    """The results, and the files that were written."""
 
     records: list[Record]
     failed: tuple[Record, ...]
     features: FeatureSet
-    labelled: Predictions  # all images labelled together: what the contact sheet shows
+    labelled: Predictions  # of all images as one batch, as on the contact sheet
     files: dict[str, Path]
 
     def table(self, format: str = "text") -> str:
@@ -59,9 +59,9 @@ class Demo:
 
 
 def demo(out: str | Path, quick: bool = False, jobs: int = 1, seed: int = 0) -> Demo:
-    """Run all of it into the folder `out`; with `jobs` from 2 a script needs the guard `if __name__ == "__main__":`."""
+    """Run the demo into the folder `out`. With jobs > 1, a script needs the guard `if __name__ == "__main__":`."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the model is too small to share, and threads that wait for a busy core stop it
+    torch.set_num_threads(1)  # the model is too small to gain from threads
     try:
         return _demo(Path(out), quick, jobs, seed)
     finally:
@@ -69,11 +69,11 @@ def demo(out: str | Path, quick: bool = False, jobs: int = 1, seed: int = 0) -> 
 
 
 def _demo(out: Path, quick: bool, jobs: int, seed: int) -> Demo:
-    encoder = load_encoder("tiny")  # first, since it may lack its library
+    encoder = load_encoder("tiny")  # first: fails at once if transformers is missing
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(f"can not make the folder {out}: {error.strerror}. Choose another place.") from error
+        raise FileError(f"cannot make the folder {out}: {error.strerror}. Choose another place.") from error
     made = {
         "report": out / "report.html",
         "table": out / "table.csv",
@@ -110,16 +110,16 @@ def _demo(out: Path, quick: bool, jobs: int, seed: int) -> Demo:
 
 
 def _grid(features: Path, scenarios: Sequence[str], tasks: int, out: Path, jobs: int, seed: int) -> Grid:
-    """Every method, in some scenarios."""
+    """The grid of all methods in these scenarios."""
     grid = Grid.of([features], ["all"], scenarios, [seed], tasks, jobs, out)
     return replace(grid, methods=tuple(Tent(steps=TENT_STEPS) if m.name == "tent" else m for m in grid.methods))
 
 
 def _unpacked(place: Path) -> Path:
-    """The images that come with kedge, as files in folders by class; those that are there already are left alone."""
+    """Unpack the bundled images into folders by class, skipping files that are there already."""
     with zipfile.ZipFile(IMAGES) as archive:
         for entry in archive.infolist():
             file = place / entry.filename
             if not (file.is_file() and file.stat().st_size == entry.file_size):
-                archive.extract(entry, place)  # which keeps to the folder, whatever the name
+                archive.extract(entry, place)  # never writes outside the folder
     return place

@@ -1,11 +1,11 @@
-"""Every error kedge raises on purpose. Each message says what was wrong, what was found and what to do.
+"""The errors kedge raises. Each message says in one line what was wrong, what was found and what to do.
 
 KedgeError
-├── InputError     (ValueError)      an array: shape, dtype, NaN, norms, emptiness
-├── SettingError   (ValueError)      an unknown method or setting, or a value out of its range
+├── InputError     (ValueError)      an invalid array: shape, dtype, NaN, norms, empty
+├── SettingError   (ValueError)      an unknown method or setting, or a value out of range
 ├── FileError      (OSError)         a file that is missing, damaged, of another kind, or not writable
 ├── MissingExtra   (ImportError)     an optional dependency that is not installed
-└── ContractError  (AssertionError)  a method that breaks the contract of `kedge.checks`
+└── ContractError  (AssertionError)  a method that breaks the contract (see `kedge.check_method`)
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from collections.abc import Iterable
 
 
 class KedgeError(Exception):
-    """Root of every error raised on purpose."""
+    """Base class of all errors kedge raises."""
 
 
 class InputError(KedgeError, ValueError):
-    """An array that a method can not work with."""
+    """An array that is not valid input."""
 
 
 class SettingError(KedgeError, ValueError):
-    """An unknown method or setting, or a value out of its range."""
+    """An unknown method or setting, or a value out of range."""
 
 
 class FileError(KedgeError, OSError):
-    """A file that is missing, damaged, of another kind, or can not be written."""
+    """A file that is missing, damaged, of another kind, or not writable."""
 
 
 class MissingExtra(KedgeError, ImportError):
-    """An optional dependency is not installed; the message names the pip command."""
+    """An optional dependency is not installed; the message gives the pip command."""
 
 
 class ContractError(KedgeError, AssertionError):
-    """A method breaks the contract."""
+    """A method breaks the contract of methods."""
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:
-    """`"; did you mean 'stata'?"` for the nearest option, else the list of all of them."""
+    """`"; did you mean 'stata'?"` if an option is close to the word, else the list of all options."""
     options = list(options)
     near = difflib.get_close_matches(word.lower().replace("_", "-"), options, n=1) or difflib.get_close_matches(
         word.lower(), options, n=1

@@ -1,8 +1,4 @@
-"""Files on disk: written by rename, so that a file that exists is whole; read without pickle, and checked.
-
-A kedge file is a safetensors file whose metadata has one key, `kedge`, a JSON object with `kind` and `version` (what
-the file is), `sha256` (over every tensor and the rest of the JSON) and the content's own fields.
-"""
+"""Safe reading and writing of files. Files are written by rename, so a file that exists is complete."""
 
 from __future__ import annotations
 
@@ -17,46 +13,46 @@ from .errors import FileError
 
 
 def check_writable(path: str | Path) -> Path:
-    """Refuse a path that can not be written, before any work is done for it."""
+    """The path, if a file can be written there; call it before starting long work."""
     path = Path(path)
     status = _status(path)
     if status and stat.S_ISDIR(status.st_mode):
-        raise FileError(f"can not write {path}: it is a folder. Name a file in it.")
+        raise FileError(f"cannot write {path}: it is a folder. Name a file in it.")
     if not path.parent.is_dir():
-        raise FileError(f"can not write {path}: there is no folder {path.parent}. Create it first.")
+        raise FileError(f"cannot write {path}: there is no folder {path.parent}. Create it first.")
     if not os.access(path.parent, os.W_OK) or (status and not os.access(path, os.W_OK)):
-        raise FileError(f"can not write {path}: permission denied. Choose another place.")
+        raise FileError(f"cannot write {path}: permission denied. Choose another place.")
     return path
 
 
 @contextlib.contextmanager
 def written_by_rename(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside `path` to write to; it takes the name when the block ends well, else it vanishes."""
+    """A temporary path beside `path`: renamed to `path` when the block succeeds, deleted when it fails."""
     path = check_writable(path)
     try:
         handle, name = tempfile.mkstemp(prefix=".kedge-", suffix=".tmp", dir=path.parent)
     except OSError as error:
-        raise FileError(f"can not write {path}: {error.strerror or error}. Choose another place.") from error
+        raise FileError(f"cannot write {path}: {error.strerror or error}. Choose another place.") from error
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
         umask = os.umask(0)
         os.umask(umask)
-        temporary.chmod(0o666 & ~umask)  # mkstemp makes private files; ours are ordinary ones
+        temporary.chmod(0o666 & ~umask)  # mkstemp creates private files: apply the usual permissions
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)
     except OSError as error:
         if isinstance(error, FileError):
             raise
-        raise FileError(f"can not write {path}: {error.strerror or error}.") from error
+        raise FileError(f"cannot write {path}: {error.strerror or error}.") from error
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def existing(path: str | Path) -> Path:
-    """The path, if a non-empty file is there."""
+    """The path, if it is a readable file that is not empty."""
     path = Path(path)
     status = _status(path)
     if status is None:
@@ -64,24 +60,24 @@ def existing(path: str | Path) -> Path:
     if stat.S_ISDIR(status.st_mode):
         raise FileError(f"{path} is a folder, not a file. Name a file in it.")
     if not os.access(path, os.R_OK):
-        raise FileError(f"can not read {path}: permission denied. Change its permissions.")
+        raise FileError(f"cannot read {path}: permission denied. Change its permissions.")
     if status.st_size == 0:
         raise FileError(f"{path} is empty (0 bytes). Make it again.")
     return path
 
 
 def _status(path: Path) -> os.stat_result | None:
-    """What is at the path; None if nothing is."""
+    """The status of the path; None if nothing is there."""
     try:
         return path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError as error:  # a name that is too long, a folder that may not be entered
-        raise FileError(f"can not use {path}: {error.strerror or error}. Check the path.") from error
+    except OSError as error:  # e.g. a name that is too long, or a folder without access
+        raise FileError(f"cannot use {path}: {error.strerror or error}. Check the path.") from error
 
 
 def text_lines(path: str | Path) -> list[tuple[int, str]]:
-    """The lines of a text file that have something in them, with their numbers."""
+    """The non-empty lines of a text file with their line numbers (from 1)."""
     try:
         text = existing(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

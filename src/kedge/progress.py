@@ -1,4 +1,4 @@
-"""Progress of long work. The library is silent; whoever has a screen (the command line) installs a display.
+"""Progress bars. The library shows none by default; the command line turns them on.
 
 with progress.on_stderr():
     kedge.adapt(...)
@@ -20,7 +20,7 @@ _display: ContextVar[Progress | None] = ContextVar("kedge_progress", default=Non
 
 
 def track(items: Sequence[T], what: str) -> Iterable[T]:
-    """The items, one by one, with a bar named `what` if a display is installed."""
+    """Iterate over the items, with a progress bar named `what` if bars are shown."""
     display = _display.get()
     return items if display is None else _bar(display, items, what)
 
@@ -37,7 +37,7 @@ def _bar(display: Progress, items: Sequence[T], what: str) -> Iterator[T]:
 
 @contextlib.contextmanager
 def counting(total: int, what: str, unit: str, done: int = 0) -> Iterator[Callable[[int], None]]:
-    """A function that moves a bar named `what` on by so many; the bar shows `unit`s per second."""
+    """A function that advances a bar named `what` by a number; the bar shows `unit`s per second."""
     display = _display.get()
     if display is None:
         yield lambda count: None
@@ -51,7 +51,7 @@ def counting(total: int, what: str, unit: str, done: int = 0) -> Iterator[Callab
 
 @contextlib.contextmanager
 def on_stderr() -> Iterator[None]:
-    """Show bars on standard error while inside, if it is a terminal; they vanish when done."""
+    """Show bars on standard error inside the block, if it is a terminal. Finished bars disappear."""
     if not sys.stderr.isatty():
         yield
         return
@@ -67,7 +67,7 @@ def on_stderr() -> Iterator[None]:
     )
 
     class Rate(ProgressColumn):
-        """How many per second, for bars that count something."""
+        """Items per second, for bars with a unit."""
 
         def render(self, task: Task) -> str:
             unit = task.fields.get("unit")
@@ -84,7 +84,7 @@ def on_stderr() -> Iterator[None]:
 
 @contextlib.contextmanager
 def hidden() -> Iterator[None]:
-    """Show no bars for what is done inside: a bar for each of many small steps takes longer than the steps."""
+    """Show no bars inside the block: for many small steps, bars take longer than the steps."""
     token = _display.set(None)
     try:
         yield

@@ -1,7 +1,7 @@
-"""Files of tensors: safetensors with a content hash, written by rename, read without pickle, and checked.
+"""Tensor files: safetensors with a content hash, written by rename, checked on reading. No pickle.
 
-A kedge file is a safetensors file whose metadata has one key, `kedge`: a JSON object with `kind` and `version` (what
-the file is), `sha256` (over every tensor and the rest of the JSON) and the content's own fields.
+The metadata of a kedge file has one key, `kedge`: a JSON object with `kind` and `version` (the file format), `sha256`
+(over all tensors and the rest of the JSON) and further fields of its kind.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Meta = dict[str, Any]
 
 
 def content_hash(tensors: Mapping[str, Tensor], meta: Meta) -> str:
-    """sha256 over the tensors (name, dtype, shape, bytes) and the metadata; the same content, the same hash."""
+    """sha256 over the tensors (name, dtype, shape, bytes) and the metadata. Equal content has equal hashes."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -35,7 +35,7 @@ def content_hash(tensors: Mapping[str, Tensor], meta: Meta) -> str:
 
 
 def save_tensors(path: str | Path, kind: str, version: int, tensors: Mapping[str, Tensor], meta: Meta) -> str:
-    """Write a kedge file; returns its content hash."""
+    """Write a kedge file and return its content hash."""
     plain: dict[str, Tensor] = {}
     places = set()
     for name, tensor in tensors.items():
@@ -53,7 +53,7 @@ def save_tensors(path: str | Path, kind: str, version: int, tensors: Mapping[str
 def load_tensors(
     path: str | Path, kind: str, version: int, fields: Iterable[str] = ()
 ) -> tuple[dict[str, Tensor], Meta]:
-    """Read a kedge file, its tensors memory-mapped; refuses one of another kind, changed, or without these `fields`."""
+    """Read a kedge file with memory-mapped tensors. Raises FileError for a wrong kind, damage, or missing `fields`."""
     path = existing(path)
     try:
         with safe_open(path, framework="pt") as file:
@@ -70,7 +70,7 @@ def load_tensors(
         found = f"a kedge {meta['kind']} file" if isinstance(meta, dict) and "kind" in meta else "no kedge metadata"
         raise FileError(
             f"{path} is not a kedge {kind} file: found {found} (tensors: {', '.join(names) or 'none'}). "
-            "Pass another file, or save this one's content with kedge."
+            "Pass another file, or save its content with kedge."
         )
     if meta.get("version") != version:
         raise FileError(

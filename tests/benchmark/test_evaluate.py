@@ -88,7 +88,9 @@ def test_scores_by_hand() -> None:
 
 
 def test_provenance() -> None:
-    features = replace(by_hand(), provenance={"dataset": "hands", "encoder": "fingers", "simulated": True})
+    features = replace(
+        by_hand(), provenance={"dataset": "hands", "encoder": "fingers", "weights_sha256": "ab", "simulated": True}
+    )
     record = evaluate(ByHand(weight=2.5), features, "all")
     assert (record.method, record.label, record.dataset, record.encoder) == (
         "by-hand",
@@ -97,7 +99,7 @@ def test_provenance() -> None:
         "fingers",
     )
     assert (record.scenario, record.seed, record.tasks, record.simulated, record.classes) == ("all", 0, 1, True, 3)
-    assert record.features_hash == features.hash
+    assert (record.features_hash, record.weights) == (features.hash, "ab")
     assert record.plan_hash == draw("all", features.labels).hash
     assert record.kedge == kedge.__version__
     assert record.seconds is not None

@@ -131,9 +131,10 @@ class TestCells:
         )
 
     def test_datasets_are_named_by_provenance_before_the_file(self, folder: Path) -> None:
-        save(folder, "a", provenance={"dataset": "dtd", "encoder": "CLIP ViT-B/32"})
+        save(folder, "a", provenance={"dataset": "dtd", "encoder": "CLIP ViT-B/32", "weights_sha256": "ab"})
         (cell, *_) = plan_cells(small(folder, features=[folder / "a.safetensors"])).cells
         assert (cell.file.dataset, cell.file.encoder, cell.file.simulated) == ("dtd", "CLIP ViT-B/32", False)
+        assert cell.failed("it broke").weights == "ab"
 
 
 class TestResume:
@@ -331,7 +332,7 @@ class TestProcesses:
         finally:
             process.kill()
         assert process.returncode == 130
-        assert err == f"stopped. What is done is in {folder / 'out'}; start again to go on.\n"
+        assert err == f"stopped. Finished cells are in {folder / 'out'}; run the same command to continue.\n"
         wait_until(lambda: not any(map(is_running, children)))
         assert not list((folder / "out").glob(".kedge-*"))
 

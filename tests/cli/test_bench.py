@@ -35,7 +35,7 @@ FAST = ["--scenario", "very-low", "--tasks", 3]
 def test_bench_table_and_back(birds: Path) -> None:
     ran = run("bench", birds, *FAST, "--seed", 0, "--seed", 1)
     assert (ran.code, ran.out) == (0, "")
-    assert ran.err == "4 cells: 4 run, 0 done before → kedge-bench\nto see them: kedge table kedge-bench\n"
+    assert ran.err == "4 cells: 4 run, 0 done before → kedge-bench\nto show them: kedge table kedge-bench\n"
     assert run("bench", birds, *FAST, "--seed", 1).err.startswith("2 cells: 0 run, 2 done before")
 
     records = load_records(["kedge-bench"])
@@ -69,7 +69,7 @@ def test_dry_run_lists_the_cells_and_runs_nothing(birds: Path) -> None:
     ran = run("bench", birds, *FAST, "--dry-run")
     assert "done" in next(line for line in ran.out.splitlines() if "stata" in line)
     assert "to do" in next(line for line in ran.out.splitlines() if "zero-shot" in line)
-    assert ran.err == "2 cells, 1 of them done, 1 to run → kedge-bench\n"
+    assert ran.err == "2 cells: 1 done, 1 to run → kedge-bench\n"
     names = {row["file"] for row in listed}
     assert {path.name for path in Path("kedge-bench").iterdir()} < names
 
@@ -84,7 +84,7 @@ def test_failures_are_told_and_the_exit_code_is_1(birds: Path, monkeypatch: pyte
     assert ran.code == 1
     assert ran.err == (
         "failed: zero-shot on birds, very-low, seed 0: ValueError: it is Monday\n"
-        "1 of 2 cells failed; they are run again the next time.\n"
+        "1 of 2 cells failed; the next run tries them again.\n"
     )
     (failed,) = json.loads(ran.out)["failed"]
     assert (failed["label"], failed["error"]) == ("zero-shot", "ValueError: it is Monday")
@@ -131,7 +131,7 @@ def test_a_preset(birds: Path) -> None:
         (["bench", "--grid", "none.toml"], "error: no file none.toml"),
         (["table", "none"], "error: no file "),
         (["plan", "BIRDS", "--scenario", "low", "--draw", "x.jpg"], "error: can not draw x.jpg"),
-        (["plan", "BIRDS", "--scenario", "low", "--save", "no/x"], "error: can not write no/x: there is no folder no"),
+        (["plan", "BIRDS", "--scenario", "low", "--save", "no/x"], "error: cannot write no/x: there is no folder no"),
         (["plan", "BIRDS", "--scenario", "lwo"], "error: unknown scenario 'lwo'"),
         (["report", "none"], "error: no file "),
     ],

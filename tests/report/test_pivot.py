@@ -5,17 +5,28 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kedge
 from kedge.benchmark.record import Record
 from kedge.errors import SettingError
 from kedge.report.formats import FORMATS, render
-from kedge.report.pivot import FIELDS, VALUES, natural, pivot
-from kedge.report.published import Published, clip_name, dataset_name, published, published_for, reference
+from kedge.report.pivot import FIELDS, VALUES, natural, order, pivot
+from kedge.report.published import (
+    _WEIGHTS,
+    METHOD_ORDER,
+    Published,
+    clip_name,
+    dataset_name,
+    published,
+    published_for,
+    reference,
+)
 
 
 def record(
@@ -50,7 +61,7 @@ class TestPivot:
         assert table.lines[1].entries == pytest.approx((60, 80))
         assert table.lines[1].average == pytest.approx(70)
         assert table.lines[1].gain == pytest.approx(20)
-        assert table.about == {"scenario": "low", "encoder": "ViT-B/32", "simulated": "simulated"}
+        assert table.about == {"scenario": "low", "encoder": "CLIP ViT-B/32", "simulated": "simulated"}
         assert (table.tasks, table.seeds, table.notes) == ((10,), (0,), ())
 
     def test_seeds_are_averaged(self) -> None:
@@ -69,12 +80,14 @@ class TestPivot:
         assert len(tables) == 4
         assert all(len(table.lines) == 1 for table in tables)
         assert [tuple(table.about.values()) for table in tables] == [
-            ("low", "RN50", "simulated"), ("low", "ViT-B/32", "real"), ("low", "ViT-B/32", "simulated"),
-            ("high", "ViT-B/32", "simulated"),
+            ("low", "CLIP RN50", "simulated"), ("low", "CLIP ViT-B/32", "real"), ("low", "CLIP ViT-B/32", "simulated"),
+            ("high", "CLIP ViT-B/32", "simulated"),
         ]  # fmt: skip
 
     def test_spellings_of_an_encoder_are_one(self) -> None:
-        assert len(pivot([record(encoder="CLIP ViT-B/32"), record(dataset="b", encoder="ViT-B-32")])) == 1
+        assert (
+            len(pivot([record(encoder="CLIP ViT-B/32"), record(dataset="b", encoder="openclip:ViT-B-32/openai")])) == 1
+        )
 
     def test_settings_are_methods_of_their_own(self) -> None:
         records = [record(settings={"alpha": alpha}, accuracy=0.1) for alpha in (10.0, 3.0, 0.5)]
@@ -106,7 +119,7 @@ class TestPivot:
     def test_what_is_averaged_all_the_same_is_noted(self, change: dict[str, Any]) -> None:
         (table,) = pivot([record(), record(seed=1, **change)])
         (note,) = table.notes
-        assert note.startswith(f"stata, a: a mean over records with different {next(iter(change))} (")
+        assert note.startswith(f"stata, a: mean over records with different {next(iter(change))} (")
 
     def test_any_field_may_be_rows_or_columns(self) -> None:
         records = [
@@ -145,6 +158,10 @@ class TestPivot:
         assert {name: found[name] for name in expected} == pytest.approx(expected)
         assert found["images"] is None  # not in the record
 
+    def test_every_built_in_method_has_its_place(self) -> None:
+        assert set(kedge.list_methods()) <= set(METHOD_ORDER)
+        assert order("label", "calibrated:stata") > max(order("label", name) for name in METHOD_ORDER)
+
     def test_natural_order(self) -> None:
         words = ["alpha=10", "alpha=0.5", "alpha=2", "beta", "alpha=1e-05"]
         assert sorted(words, key=natural) == ["alpha=1e-05", "alpha=0.5", "alpha=2", "alpha=10", "beta"]
@@ -162,7 +179,7 @@ MIXED = [
 class TestFormats:
     def test_text(self) -> None:
         assert render(pivot(MIXED), "text") == (
-            "low · ViT-B/32 · SIMULATED features · accuracy, % · 10 tasks, 1 seed\n"
+            "low · CLIP ViT-B/32 · SIMULATED features · accuracy, % · 10 tasks, 1 seed\n"
             "\n"
             "method     average  gain   a_1     b|2\n"
             "─────────  ───────  ────  ────  ──────\n"
@@ -173,7 +190,7 @@ class TestFormats:
 
     def test_markdown(self) -> None:
         assert render(pivot(MIXED), "md") == (
-            "**low · ViT-B/32 · SIMULATED features · accuracy, % · 10 tasks, 1 seed**\n"
+            "**low · CLIP ViT-B/32 · SIMULATED features · accuracy, % · 10 tasks, 1 seed**\n"
             "\n"
             "| method | average | gain | a_1 | b\\|2 |\n"
             "| --- | ---: | ---: | ---: | ---: |\n"
@@ -184,7 +201,10 @@ class TestFormats:
 
     def test_latex(self) -> None:
         text = render(pivot(MIXED), "latex")
-        assert r"\caption{low $\cdot$ ViT-B/32 $\cdot$ SIMULATED features $\cdot$ accuracy, \% $\cdot$ 10 task" in text
+        assert (
+            r"\caption{low $\cdot$ CLIP ViT-B/32 $\cdot$ SIMULATED features $\cdot$ accuracy, \% $\cdot$ 10 task"
+            in text
+        )
         assert r"\begin{tabular}{lrrrr}" in text
         assert (
             "method & average & gain & a\\_1 & b|2 \\\\\n\\midrule\nzero-shot & 50.0 & +0.0 & 40.0 & 60.0 \\\\\n"
@@ -196,7 +216,7 @@ class TestFormats:
     def test_csv(self) -> None:
         rows = list(csv.DictReader(io.StringIO(render(pivot([*MIXED, record(scenario="high", dataset="c")]), "csv"))))
         assert rows[0] == {
-            "scenario": "low", "encoder": "ViT-B/32", "simulated": "simulated", "tasks": "10", "seeds": "0",
+            "scenario": "low", "encoder": "CLIP ViT-B/32", "simulated": "simulated", "tasks": "10", "seeds": "0",
             "value": "accuracy", "unit": "%", "label": "zero-shot", "kind": "measured", "average": "50.0",
             "a_1": "40.0", "b|2": "60.0", "c": "",
         }  # fmt: skip
@@ -239,16 +259,16 @@ class TestPublished:
     @pytest.mark.parametrize(
         ("dataset", "encoder", "scenario", "method", "percent"),
         [  # read off the tables by eye
-            ("imagenet", "ViT-B/16", "very-low", "stata", 72.9),
-            ("dtd", "ViT-B/16", "very-low", "stata", 46.1),
+            ("imagenet", "hf:openai/clip-vit-base-patch16", "very-low", "stata", 72.9),
+            ("dtd", "CLIP ViT-B/16", "very-low", "stata", 46.1),
             ("dtd", "CLIP ViT-B/32", "all", "stata", 50.8),
-            ("DescribableTextures", "ViT-B-32", "stream-low", "stata", 46.4),
+            ("DescribableTextures", "openclip:ViT-B-32/openai", "stream-low", "stata", 46.4),
             ("dtd", "openai/clip-vit-base-patch32", "stream:gamma=0.1,drop_last=true", "stata", 46.4),
-            ("imagenet", "ViT-B/16", "high", "zero-shot", 66.6),
-            ("imagenet", "ViT-B/16", "batches:size=1000,k_min=5,k_max=5", "stata", 71.3),
-            ("imagenet", "ViT-B/16", "batches:size=1000,k_min=5,k_max=5", "stata beta=soft", 70.3),
-            ("imagenet", "ViT-B/16", "batches:size=5000,k_min=1000,k_max=1000", "stata beta=soft", 66.1),
-            ("eurosat", "ViT-L/14", "stream-medium", "stata", 68.9),  # MOON's table prints 69.8
+            ("imagenet", "CLIP ViT-B/16", "high", "zero-shot", 66.6),
+            ("imagenet", "CLIP ViT-B/16", "batches:size=1000,k_min=5,k_max=5", "stata", 71.3),
+            ("imagenet", "CLIP ViT-B/16", "batches:size=1000,k_min=5,k_max=5", "stata beta=soft", 70.3),
+            ("imagenet", "CLIP ViT-B/16", "batches:size=5000,k_min=1000,k_max=1000", "stata beta=soft", 66.1),
+            ("eurosat", "hf:openai/clip-vit-large-patch14", "stream-medium", "stata", 68.9),  # MOON's table prints 69.8
         ],
     )
     def test_figures(self, dataset: str, encoder: str, scenario: str, method: str, percent: float) -> None:
@@ -258,25 +278,27 @@ class TestPublished:
         assert found.source.startswith("StatA paper")
 
     def test_what_only_the_later_paper_has(self) -> None:
-        found = published("imagenet", "ViT-B/16", "low", "moon")
+        found = published("imagenet", "CLIP ViT-B/16", "low", "moon")
         assert found == Published(pytest.approx(0.838), "MOON paper")
 
     @pytest.mark.parametrize(
         ("dataset", "encoder", "scenario", "method"),
         [
-            ("dtd_test_vitb32", "ViT-B/32", "low", "stata"),
-            ("dtd2", "ViT-B/32", "low", "stata"),
-            ("average", "ViT-B/32", "low", "stata"),
+            ("dtd_test_vitb32", "CLIP ViT-B/32", "low", "stata"),
+            ("dtd2", "CLIP ViT-B/32", "low", "stata"),
+            ("average", "CLIP ViT-B/32", "low", "stata"),
             ("dtd", "unknown", "low", "stata"),
+            ("dtd", "ViT-B/32", "low", "stata"),
+            ("dtd", "openclip:ViT-B-16/laion2b_s34b_b88k", "low", "stata"),
             ("dtd", "OpenCLIP-ViT-B/16", "low", "stata"),
             ("dtd", "laion/CLIP-ViT-B-32-laion2B-s34B-b79K", "low", "stata"),
-            ("dtd", "ViT-L/14@336px", "low", "stata"),
-            ("dtd", "ViT-B/32", "batches:size=65,k_min=2,k_max=10", "stata"),
-            ("dtd", "ViT-B/32", "somebody's own", "stata"),
-            ("dtd", "ViT-B/32", "low", "stata alpha=2"),
-            ("dtd", "ViT-B/32", "low", "kedge"),
-            ("dtd", "ViT-B/16", "batches:size=1000,k_min=5,k_max=5", "stata"),  # the ablation is of ImageNet
-            ("imagenet", "ViT-B/32", "batches:size=1000,k_min=5,k_max=5", "stata"),
+            ("dtd", "CLIP ViT-L/14@336px", "low", "stata"),
+            ("dtd", "CLIP ViT-B/32", "batches:size=65,k_min=2,k_max=10", "stata"),
+            ("dtd", "CLIP ViT-B/32", "somebody's own", "stata"),
+            ("dtd", "CLIP ViT-B/32", "low", "stata alpha=2"),
+            ("dtd", "CLIP ViT-B/32", "low", "kedge"),
+            ("dtd", "CLIP ViT-B/16", "batches:size=1000,k_min=5,k_max=5", "stata"),  # the ablation is of ImageNet
+            ("imagenet", "CLIP ViT-B/32", "batches:size=1000,k_min=5,k_max=5", "stata"),
         ],
     )
     def test_what_is_not_the_same_is_not_compared(self, dataset: str, encoder: str, scenario: str, method: str) -> None:
@@ -290,7 +312,7 @@ class TestPublished:
         where = {theirs: name for name, theirs in _SCENARIOS.items()}
         for row in reference("stata_paper_tables"):
             scenario = where.get((row["setting"], row["batch_size"], row["scenario"]), "very-low")
-            found = published(row["dataset"], row["encoder"], scenario, ours[row["method"]])
+            found = published(row["dataset"], f"CLIP {row['encoder']}", scenario, ours[row["method"]])
             if row["dataset"] == "average":
                 assert found is None
             else:
@@ -324,20 +346,70 @@ class TestPublished:
         ]  # fmt: skip
         assert "published" not in render(pivot(records, value="macro"))
 
-    def test_names(self) -> None:
+    def test_datasets(self) -> None:
         assert [dataset_name(name) for name in ("DTD", "dtd", "OxfordPets", "pets")] == [
             "dtd",
             "dtd",
             "oxford_pets",
             None,
         ]
-        assert [clip_name(name) for name in ("clip_rn50", "CLIP RN101", "ViT-L-14", "EVA-CLIP-g-14")] == [
-            "RN50", "RN101", "ViT-L/14", None,
-        ]  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("encoder", "name"),
+        [
+            ("hf:openai/clip-vit-base-patch32", "ViT-B/32"),
+            ("hf:openai/clip-vit-base-patch16", "ViT-B/16"),
+            ("hf:openai/clip-vit-large-patch14", "ViT-L/14"),
+            ("openclip:ViT-B-32/openai", "ViT-B/32"),
+            ("openclip:ViT-B-16/openai", "ViT-B/16"),
+            ("openclip:ViT-B-16-quickgelu/openai", "ViT-B/16"),
+            ("openclip:ViT-L-14/openai", "ViT-L/14"),
+            ("openclip:RN50/openai", "RN50"),
+            ("openclip:RN101-quickgelu/openai", "RN101"),
+            ("hf:/hub/models--openai--clip-vit-base-patch16/snapshots/57c216476eef", "ViT-B/16"),
+            ("openclip:/hub/models--timm--resnet101_clip.openai/snapshots/ec3d92cf", "RN101"),
+            ("clip_rn50", "RN50"),
+            ("CLIP RN101", "RN101"),
+            ("CLIP ViT-B-32", "ViT-B/32"),
+            ("OpenAI ViT-B/16", "ViT-B/16"),
+            ("openai/clip-vit-large-patch14", "ViT-L/14"),
+            # not OpenAI's CLIP, or nothing that shows it
+            ("ViT-B/16", None),
+            ("RN50", None),
+            ("resnet50", None),
+            ("openclip:ViT-B-16/laion2b_s34b_b88k", None),
+            ("openclip:ViT-L-14-336/openai", None),
+            ("hf:openai/clip-vit-large-patch14-336", None),
+            ("hf:laion/CLIP-ViT-B-16-laion2B-s34B-b88K", None),
+            ("hf:/models/ViT-B-16", None),
+            ("hf:/models/openai/clip-vit-base-patch16", None),
+            ("/openai/clip-vit-base-patch16", None),
+            ("openclip:/models/ViT-B-16/openai", None),
+            ("hf:/hub/models--me--clip-vit-base-patch16/snapshots/57c216476eef", None),
+            ("hf:/hub/models--openai--clip-vit-base-patch16/mine", None),
+            ("OpenCLIP ViT-B/16", None),
+            ("EVA-CLIP-g-14", None),
+            ("CLIP", None),
+            ("", None),
+        ],
+    )
+    def test_names_of_openai_clip(self, encoder: str, name: str | None) -> None:
+        assert clip_name(encoder) == name
+
+    def test_a_folder_is_known_by_the_hash_of_its_weights(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(_WEIGHTS, "abc", "ViT-B/16")
+        mine = record("stata", "dtd", encoder="hf:/models/mine", scenario="very-low", simulated=False, classes=47)
+        assert published_for(mine) is None
+        assert published_for(replace(mine, weights="ab")) is None
+        assert published_for(replace(mine, weights="abc")) == Published(0.461, "StatA paper")
+        assert pivot([replace(mine, weights="abc")])[0].about["encoder"] == "CLIP ViT-B/16"
+        assert pivot([mine])[0].about["encoder"] == "hf:/models/mine"
+
+    def test_known_hashes_are_sha256(self) -> None:
+        assert all(re.fullmatch("[0-9a-f]{64}", weights) for weights in _WEIGHTS)
+        assert set(_WEIGHTS.values()) <= {"ViT-B/32", "ViT-B/16", "ViT-L/14", "RN50", "RN101"}
 
     def test_the_tables_are_those_of_the_reference(self, shared: Path) -> None:
-        import kedge
-
         for table in (
             "stata_paper_tables",
             "moon_tables",

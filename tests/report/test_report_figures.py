@@ -38,7 +38,7 @@ def test_bars_compare_only_what_was_run_on_the_same_datasets(tmp_path: Path) -> 
     write_report(three, tmp_path / "r.html")
     rows = rows_of(tmp_path / "r_figures" / "1-bars.csv")
     assert [(row["method"], row["accuracy"], row["datasets"]) for row in rows] == [("a", "0.6", "1"), ("b", "0.7", "1")]
-    assert "1 method not run on all" in (tmp_path / "r_figures" / "1-bars-low.svg").read_text()
+    assert "1 method left out" in (tmp_path / "r_figures" / "1-bars-low.svg").read_text()
 
 
 def test_the_share_made_worse_is_counted_from_the_batches(written: Path, records: list[Record]) -> None:

@@ -1,7 +1,7 @@
-"""Captions for Fashion-MNIST: a class name or a synonym, what the pixels show, and one of many ways to say it.
+"""Captions for Fashion-MNIST: a class name or a synonym, adjectives measured from the pixels, and a template.
 
-Every adjective is measured from the picture it describes (brightness, pattern, shape, sleeves, height, handle), so a
-caption says more than the class and two images of one class seldom share one.
+The adjectives describe brightness, pattern, shape, sleeves, height and handle. So a caption says more than the class,
+and two images of one class rarely have the same caption.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import random
 import numpy as np
 from numpy.typing import NDArray
 
-# The plain name comes first. A caption of the web seldom uses the word a benchmark uses: hence the synonyms.
+# The class name comes first. Synonyms follow, because captions on the web rarely use the class names of a benchmark.
 NOUNS = (
     ("t-shirt", "tee", "t-shirt top", "tee shirt", "crew neck tee", "undershirt"),
     ("trouser", "trousers", "pants", "pair of trousers", "slacks", "pair of pants", "leggings"),
@@ -66,7 +66,7 @@ PLAIN_NAME, KIND_ONLY = 0.3, 0.12  # how often the first noun is used, and how o
 
 
 def attributes(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> list[list[str]]:
-    """What can be said of each image (n×28×28), as adjectives; those in brackets follow the noun: "(with a handle)"."""
+    """Adjectives for each image (n×28×28); those in brackets follow the noun: "(with a handle)"."""
     x = images.astype(np.float32)
     inside = x > 20
     area = inside.sum((1, 2)).clip(1)
@@ -81,7 +81,7 @@ def attributes(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> list[lis
     handle = inside[:, :9].mean((1, 2)) < 0.6 * inside[:, 14:24].mean((1, 2))
     legs = inside[:, 18:26, 13:15].mean((1, 2)) < 0.5
 
-    told = []
+    found = []
     for i, label in enumerate(labels.tolist()):
         words = [("black", "dark", "grey", "light", "white")[int(np.searchsorted((60, 110, 160, 205), brightness[i]))]]
         if pattern[i] < 0.12:
@@ -100,13 +100,13 @@ def attributes(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> list[lis
         elif label == TROUSER:
             words.append("slim" if columns[i] <= 11 else "loose" if columns[i] >= 16 else "straight")
             words += ["(with long legs)"] if legs[i] else []
-        told.append(words)
-    return told
+        found.append(words)
+    return found
 
 
-def caption(label: int, told: list[str], rng: random.Random) -> str:
-    """One caption: none to three of the attributes, a noun of the class, a template."""
-    words = rng.sample(told, min(len(told), rng.choice((0, 1, 1, 2, 2, 3))))
+def caption(label: int, adjectives: list[str], rng: random.Random) -> str:
+    """One caption: up to three adjectives, a noun of the class, a template."""
+    words = rng.sample(adjectives, min(len(adjectives), rng.choice((0, 1, 1, 2, 2, 3))))
     first, *others = NOUNS[label]
     draw = rng.random()
     noun = first if draw < PLAIN_NAME else rng.choice(KINDS[label] if draw > 1 - KIND_ONLY else others)

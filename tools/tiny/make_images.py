@@ -2,9 +2,9 @@
 
     python tools/tiny/make_images.py --out src/kedge/data/tiny/images.zip
 
-The model was trained on clean cut-outs on black. Here each item lies on a lit background of its own, a little turned
-and out of focus, in poor light, and is read by a noisy sensor; every image draws its own strength of each. Per image,
-with u ~ U(0, 1) drawn anew in each line and s the overall strength:
+The model was trained on items cut out on black. Here each item is on a lit background, slightly rotated and out of
+focus, in poor light, seen by a noisy sensor, each to a random degree per image. With u ~ U(0, 1) drawn separately in
+each line and s the overall strength:
 
 | step       | drawn                                                | what                                          |
 |------------|------------------------------------------------------|-----------------------------------------------|
@@ -14,9 +14,9 @@ with u ~ U(0, 1) drawn anew in each line and s the overall strength:
 | light      | gain 1 − (0.15 + 0.45 u)·s                           | dimmer                                        |
 | sensor     | noise of σ² = (0.02 + 0.05 u)²·s² (0.4 + brightness) | shot and read noise                           |
 
-The strength s = 0.75 was set by the bundled model's zero-shot accuracy (44.7 % at 1, 63.8 % at 0.75, 74.4 % at 0.6),
-for the middle of 55 to 75 %. About half the noise was tried too (68.4 % at 0.7, 56.7 % at 0.85) and not used. No
-adaptation method had been run on any of these images. The same seed gives the same bytes.
+The strength s = 0.75 was chosen by the bundled model's zero-shot accuracy (44.7 % at 1, 63.8 % at 0.75, 74.4 % at 0.6),
+to be near the middle of 55 to 75 %. About half the noise was tried too (68.4 % at 0.7, 56.7 % at 0.85) and not used. No
+adaptation method had been run on these images before. The same seed gives the same bytes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def photograph(item: NDArray[np.uint8], strength: float, rng: np.random.Generato
 
 
 def item_outline(grey: Grey) -> Grey:
-    """1 on the item, 0 elsewhere: what is not black, and black spots within; a larger hole (a handle) shows through."""
+    """1 on the item, 0 elsewhere. Small black spots count as item; larger holes (inside a handle) do not."""
     item = grey > 0.04
     parts, _ = ndimage.label(~item)
     spots = np.bincount(parts.ravel()) <= LARGEST_SPOT
@@ -72,7 +72,7 @@ def background(strength: float, rng: np.random.Generator) -> Grey:
 
 
 def chosen(labels: NDArray[np.int64]) -> list[int]:
-    """The first images of each class, as many of each."""
+    """Indices of the first PER_CLASS images of each class."""
     return sorted(int(i) for k in range(len(CLASSES)) for i in np.flatnonzero(labels == k)[:PER_CLASS])
 
 
@@ -91,7 +91,7 @@ def main() -> None:
             png = io.BytesIO()
             Image.fromarray(seen).save(png, "PNG", optimize=True)
             entry = zipfile.ZipInfo(f"{CLASSES[labels[i]]}/{i:05d}.png", date_time=(2017, 8, 25, 0, 0, 0))
-            entry.external_attr = 0o644 << 16  # else a fixed date alone would not fix the bytes
+            entry.external_attr = 0o644 << 16  # fixed, like the date, so that the bytes are reproducible
             archive.writestr(entry, png.getvalue())
     print(f"{options.out}: {options.out.stat().st_size:,} bytes")
 

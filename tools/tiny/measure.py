@@ -1,9 +1,9 @@
-"""What the bundled model does on the bundled images; the tables of the README beside them come from here.
+"""Measure the bundled model on the bundled images. The tables of src/kedge/data/tiny/README.md come from here.
 
     python tools/tiny/measure.py [--methods] [--out FEATURES.safetensors]
 
-Accuracy of plain prompts on clean and shifted test images, whether the image features cluster (k nearest neighbours and
-class centroids, leaving each image itself out) and, with --methods, every method's result in the paper's scenarios.
+Accuracy of plain prompts on clean and shifted test images, how well the image features cluster (leave-one-out nearest
+neighbours and class centroids) and, with --methods, every method in the paper's scenarios.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def describe(name: str, features: FeatureSet) -> None:
     member = functional.one_hot(labels, k).float()
     sums = member.T @ x
     to_centroid = x @ functional.normalize(sums).T
-    own = functional.normalize(sums[labels] - x)  # its own centroid without the image itself
+    own = functional.normalize(sums[labels] - x)  # the centroid of its class without the image itself
     to_centroid[torch.arange(len(x)), labels] = (own * x).sum(1)
     between = cosines.masked_fill(cosines.isinf(), 0).sum() / (len(x) * (len(x) - 1))
     print(
@@ -96,7 +96,7 @@ def table(features: FeatureSet, tasks: int, seed: int) -> None:
     print("| scenario | tasks | zero-shot | " + " | ".join(METHODS) + " |")
     print("|---" * (len(METHODS) + 3) + "|")
     for scenario in SCENARIOS:
-        count = max(1, tasks // 10) if scenario.startswith("stream") else tasks  # one stream holds all the images
+        count = max(1, tasks // 10) if scenario.startswith("stream") else tasks  # one stream contains all images
         records = [evaluate(method, features, scenario, seed=seed, tasks=count) for method in METHODS]
         cells = [f"{100 * record.accuracy:.1f} ({100 * record.gain:+.1f})" for record in records]
         first = [scenario, str(records[0].tasks), f"{100 * records[0].zero_shot:.1f}"]

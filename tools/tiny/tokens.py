@@ -1,7 +1,8 @@
-"""A small tokenizer of CLIP's kind: byte-level BPE learned from the captions, so that no word is unknown.
+"""A small tokenizer like CLIP's: byte-level BPE learned from the captions, so that no word is unknown.
 
-Ids: 256 bytes, the same 256 closing a word, the learned merges, start, end. The end has the highest id, so that the two
-ways in which CLIP's text tower finds it (the highest id; the first id equal to eos_token_id) agree. It also pads.
+Ids: 256 bytes, the same 256 bytes at the end of a word, the learned merges, start, end. The end token has the highest
+id, so that both ways in which CLIP's text tower finds it (highest id; first id equal to eos_token_id) agree. It also
+pads.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 
 MAX_TOKENS, MERGES = 32, 320
 START, END, CLOSE = "<|startoftext|>", "<|endoftext|>", "</w>"
-WORDS = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"  # how CLIP's tokenizer parts a text
+WORDS = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"  # how CLIP's tokenizer splits a text into words
 
 
 def write(captions: Iterable[str], directory: Path) -> None:
-    """Learn the merges; write vocab.json, merges.txt and tokenizer_config.json. The same captions, the same files."""
+    """Learn the merges; write vocab.json, merges.txt and tokenizer_config.json. Equal captions give equal files."""
     learner = Tokenizer(models.BPE(end_of_word_suffix=CLOSE))
     learner.normalizer = normalizers.Lowercase()
     learner.pre_tokenizer = pre_tokenizers.Sequence(

@@ -1,4 +1,4 @@
-"""Train kedge's bundled two-tower model on Fashion-MNIST's training images and made captions.
+"""Train kedge's bundled two-tower model on Fashion-MNIST's training images and generated captions.
 
     OMP_WAIT_POLICY=passive python tools/tiny/train.py --out src/kedge/data/tiny/model
 
@@ -6,12 +6,12 @@ An ordinary CLIP: a ViT of 28×28 pixels in patches of 7, a causal text transfor
 
     L = ½ [CE(s X Tᵀ, Q) + CE(s T Xᵀ, Qᵀ)],   s = exp(logit_scale), learned
 
-over unit features X, T (b×d) of a batch. Q (b×b) is the identity but for captions that are the same text, which share
-the mass: neither is the wrong answer to the other. After training, s is set to the value that gives the least negative
-log-likelihood of plain zero-shot prompts on held-out, clean training images. Test images are not read here, and no
-augmentation resembles the test images' shift: small crops and scales, ±4°, flips, mild brightness and contrast,
-erasing. The directory is a loadable model after every epoch. The same seed gives the same model on the same machine and
-libraries; elsewhere floating point differs a little, and so will the weights.
+over unit features X, T (b×d) of a batch. Q (b×b) is the identity, except that equal captions share the mass.
+After training, s is set to the value with the lowest negative log-likelihood of plain zero-shot prompts on held-out
+training images without augmentation. No test image is read, and no augmentation resembles the shift of the test images:
+small crops and scales, ±4°, flips, mild brightness and contrast, erasing. The directory is a loadable model after every
+epoch. The same seed gives the same model on the same machine and libraries; elsewhere the weights
+differ slightly.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def new_model(tokenizer: PreTrainedTokenizerBase) -> CLIPModel:
         "num_hidden_layers": 4,
         "num_attention_heads": 4,
     }
-    text["hidden_act"] = vision["hidden_act"] = "gelu"  # one kernel, where CLIP's quick_gelu takes three
+    text["hidden_act"] = vision["hidden_act"] = "gelu"  # one kernel; CLIP's quick_gelu takes three
     size = {"vocab_size": len(tokenizer), "max_position_embeddings": tokens.MAX_TOKENS}
     config = CLIPConfig(
         text_config={**text, **size, **ends, "pad_token_id": tokenizer.pad_token_id, "projection_dim": DIMENSION},
@@ -115,7 +115,7 @@ def zero_shot(model: CLIPModel, tokenizer: PreTrainedTokenizerBase, grey: Tensor
 
 
 def calibrated_scale(cosines: Tensor, labels: Tensor) -> float:
-    """The logit scale of least negative log-likelihood."""
+    """The logit scale with the lowest negative log-likelihood."""
 
     def loss(log_scale: float) -> float:
         return float(functional.cross_entropy(math.exp(log_scale) * cosines.double(), labels))
@@ -128,7 +128,7 @@ def save(model: CLIPModel, directory: Path, scale: float) -> None:
     half = {name: value.detach().half() for name, value in model.state_dict().items()}
     half["logit_scale"] = torch.tensor(math.log(scale)).half()
     model.save_pretrained(directory, state_dict=half)
-    (directory / "model.safetensors").chmod(0o644)  # written readable by its owner alone
+    (directory / "model.safetensors").chmod(0o644)  # it is written readable by the owner only
     config = json.loads((directory / "config.json").read_text())
     config.pop("torch_dtype", None)
     (directory / "config.json").write_text(json.dumps({**config, "dtype": "float32"}, indent=2, sort_keys=True) + "\n")
@@ -163,18 +163,18 @@ def main() -> None:
     rng = random.Random(options.seed)
 
     raw, labels = read(options.data, "train")
-    told = captions.attributes(raw, labels)
+    adjectives = captions.attributes(raw, labels)
     grey, classes = torch.from_numpy(raw.astype(np.float32) / 255), torch.from_numpy(labels)
     n = len(grey) - HELD_OUT
 
     def say(i: int) -> str:
-        return captions.caption(int(labels[i]), told[i], rng)
+        return captions.caption(int(labels[i]), adjectives[i], rng)
 
     tokens.write([say(i) for i in range(n)], options.out)
     tokenizer = AutoTokenizer.from_pretrained(options.out)
     model = new_model(tokenizer)
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {len(tokenizer)} tokens", flush=True)
-    decayed = [p for p in model.parameters() if p.ndim > 1]  # not norms, biases, the logit scale
+    decayed = [p for p in model.parameters() if p.ndim > 1]  # no weight decay for norms, biases and the logit scale
     others = [p for p in model.parameters() if p.ndim <= 1]
     groups = [{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.98))

@@ -30,6 +30,7 @@ class FeatureFile:
     hash: str  # of its content
     dataset: str
     encoder: str
+    weights: str  # sha256 of the encoder's weights, if known
     classes: int
     present: int  # classes that have images
     views: bool
@@ -45,6 +46,7 @@ class FeatureFile:
             hash=features.hash,
             dataset=features.dataset,
             encoder=features.encoder,
+            weights=features.weights,
             classes=features.head.k,
             present=int((features.labels.bincount() > 0).sum()),
             views=features.views is not None,
@@ -104,6 +106,7 @@ class Cell:
             tasks=self.tasks,
             error=error,
             features_hash=self.file.hash,
+            weights=self.file.weights,
             classes=self.file.classes,
             simulated=self.file.simulated,
         )

@@ -75,6 +75,7 @@ def evaluate(
         seed=plan.seed,
         tasks=len(plan.episodes),
         features_hash=features.hash,
+        weights=features.weights,
         plan_hash=plan.hash,
         classes=features.head.k,
         simulated=features.simulated,

@@ -65,6 +65,7 @@ class Record:
     error: str | None = None
     # provenance
     features_hash: str = ""
+    weights: str = ""  # sha256 of the encoder's weights, if known
     plan_hash: str = ""
     classes: int = 0
     simulated: bool = False

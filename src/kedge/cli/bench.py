@@ -19,49 +19,54 @@ if TYPE_CHECKING:
 
 @app.command()
 def bench(
-    features: Annotated[list[Path] | None, typer.Argument(metavar="FEATURES", help="Files with labels.")] = None,
+    features: Annotated[
+        list[Path] | None, typer.Argument(metavar="FEATURES", help="Feature files with labels.")
+    ] = None,
     method: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME[:SETTINGS]",
-            help="stata, or stata:alpha=10,beta=soft, or all; may be repeated. zero-shot and stata if none is given.",
+            help="stata, stata:alpha=10,beta=soft, or all; may be repeated. Default: zero-shot, stata and kedge.",
         ),
     ] = None,
     scenario: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="See `kedge ls scenarios`; may be repeated.")
     ] = None,
-    seed: Annotated[list[int] | None, typer.Option(metavar="N", help="0 if none is given; may be repeated.")] = None,
-    tasks: Annotated[int | None, typer.Option(metavar="N", help="Instead of the scenario's own number.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(metavar="N", help="May be repeated; default: 0.")] = None,
+    tasks: Annotated[int | None, typer.Option(metavar="N", help="Number of tasks; default: the scenario's.")] = None,
     preset: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="An experiment of the paper: table1, table2, alpha, beta, runtime."),
+        typer.Option(metavar="NAME", help="An experiment of the StatA paper: table1, table2, alpha, beta, runtime."),
     ] = None,
     grid: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="All of this as TOML; flags replace its keys.")
+        Path | None,
+        typer.Option(metavar="FILE", help="All options as a TOML file; options on the command line override it."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="For the records; kedge-bench by default.")] = None,
-    jobs: Annotated[int | None, typer.Option(metavar="N", help="Processes, of one thread each; 1 is this one.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells, and run nothing.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for the records; default: kedge-bench.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(metavar="N", help="Number of processes, with one thread each.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells without running them.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare methods on labelled features, in scenarios.
+    """Compare methods on labelled features.
 
-    One record file per cell, written when the cell is done. Stop it at any moment, start it again, and it goes
-    on; what is done is not repeated. A changed setting or feature file makes another cell. A cell that fails is
-    recorded, the others go on, the exit code is 1, and it is run again the next time.
+    A cell is one method on one feature file in one scenario with one seed. Each finished cell is one record file.
+    You can stop at any time: the next run skips finished cells. A changed setting or feature file is a new cell.
+    If a cell fails, the others still run, the exit code is 1, and the next run tries it again.
 
     \b
     Presets (the StatA paper's experiments):
-      table1   batches, very-low to very-high, and all; every method that fits
-      table2   the four streams; every method that fits. The paper drops the last partial batch of
-               a stream, kedge keeps it: --scenario stream:gamma=0.1,drop_last=true is the paper's
-      alpha    StatA with six weights of its anchor, by number of classes
+      table1   batches from very-low to very-high, and all; every applicable method
+      table2   the four streams; every applicable method. The paper drops the last partial batch of
+               a stream and kedge keeps it; to drop it: --scenario stream:gamma=0.1,drop_last=true
+      alpha    StatA with six anchor weights α, by number of classes
       beta     StatA with hard and soft β, by number of classes
-      runtime  batches of 1000 and the whole set; then: kedge table DIR --value seconds_per_batch
+      runtime  batches of 1000 and the whole dataset; show with kedge table DIR --value seconds_per_batch
 
     \b
-    A grid file, with paths relative to it:
+    A grid file (paths are relative to it):
       methods = ["zero-shot", {name = "stata", alpha = 10}]
       features = ["features/*.safetensors"]
       scenarios = ["very-low", "batches:size=64,k_min=5,k_max=5"]
@@ -96,7 +101,7 @@ def bench(
             outcome = run(chosen)
         except KeyboardInterrupt:
             if not quiet:
-                tell(f"stopped. What is done is in {chosen.out}; start again to go on.")
+                tell(f"stopped. Finished cells are in {chosen.out}; run the same command to continue.")
             raise
     if as_json:
         print_json(
@@ -115,11 +120,11 @@ def bench(
     for record in outcome.failed:
         tell(f"failed: {record.label} on {record.dataset}, {record.scenario}, seed {record.seed}: {record.error}")
     if outcome.failed:
-        tell(f"{len(outcome.failed)} of {len(outcome.cells)} cells failed; they are run again the next time.")
+        tell(f"{len(outcome.failed)} of {len(outcome.cells)} cells failed; the next run tries them again.")
         raise typer.Exit(1)
     if not quiet:
         tell(f"{len(outcome.cells)} cells: {outcome.ran} run, {outcome.already} done before → {outcome.folder}")
-        tell(f"to see them: kedge table {outcome.folder}")
+        tell(f"to show them: kedge table {outcome.folder}")
 
 
 def _about(record: Record) -> dict[str, Any]:
@@ -141,4 +146,4 @@ def _show_plan(cells: tuple[Cell, ...], left_out: tuple[str, ...], grid: Grid, a
     for reason in left_out:
         tell(f"left out: {reason}")
     done = sum(row["state"] == "done" for row in rows)
-    tell(f"{len(rows)} cells, {done} of them done, {len(rows) - done} to run → {grid.out}")
+    tell(f"{len(rows)} cells: {done} done, {len(rows) - done} to run → {grid.out}")

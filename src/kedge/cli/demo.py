@@ -1,4 +1,4 @@
-"""`kedge demo`."""
+"""`kedge demo`: the whole workflow on bundled data."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from ._show import print_json, tell
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="For all that is made.")] = Path("kedge-demo"),
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer tasks, streams and views.")] = False,
-    jobs: Annotated[int | None, typer.Option(metavar="N", help="Processes; 2 if there are so many cores.")] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for all output.")] = Path("kedge-demo"),
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer tasks, streams and views: takes less time.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", help="Number of processes; default: 2 if there are 2 cores.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """See all of it work, on a small model and real images that come with kedge.
+    """Run the whole workflow on the small model and the images that come with kedge.
 
-    Encodes the images, runs every method in the StatA paper's scenarios, prints a table, and writes a report
-    and a sheet of images whose label was corrected or broken. Started again, it goes on where it was.
+    Encodes the images, runs every method in the StatA paper's scenarios, prints a table, and writes a report and
+    a contact sheet of labels that became right or wrong. After an interruption, the same command continues.
 
     \b
     Example: kedge demo --out kedge-demo

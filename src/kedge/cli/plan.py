@@ -1,4 +1,4 @@
-"""`kedge plan`: see what a scenario makes of a feature file, before anything is run."""
+"""`kedge plan`: show the batches of a scenario without running a method."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ._show import print_facts, print_json, tell
 def plan(
     features: FeatureFile,
     scenario: Annotated[str, typer.Option(metavar="NAME", help="See `kedge ls scenarios`.")],
-    seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same plan everywhere.")] = 0,
-    tasks: Annotated[int | None, typer.Option(metavar="N", help="Instead of the scenario's own number.")] = None,
-    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the plan, as .safetensors.")] = None,
-    draw: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the classes of its batches, as .png.")] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="The same seed gives the same plan on every machine.")] = 0,
+    tasks: Annotated[int | None, typer.Option(metavar="N", help="Number of tasks; default: the scenario's.")] = None,
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Save the plan as .safetensors.")] = None,
+    draw: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the classes of the batches as .png.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say which images a scenario puts together.
+    """Show the batches a scenario makes of a feature file.
 
     \b
     Example: kedge plan birds.safetensors --scenario stream-high --draw stream.png

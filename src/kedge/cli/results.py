@@ -1,4 +1,4 @@
-"""`kedge table` and `kedge report`: what records say."""
+"""`kedge table` and `kedge report`: show records."""
 
 from __future__ import annotations
 
@@ -11,23 +11,29 @@ import typer
 from ._app import app
 from ._show import tell
 
-Results = Annotated[list[Path], typer.Argument(metavar="RESULTS...", help="Folders of `kedge bench`, or record files.")]
+Results = Annotated[
+    list[Path], typer.Argument(metavar="RESULTS...", help="Output folders of `kedge bench`, or record files.")
+]
 
 
 @app.command()
 def table(
     results: Results,
-    rows: Annotated[str, typer.Option(metavar="FIELD", help="label is the method with its settings.")] = "label",
-    cols: Annotated[str, typer.Option(metavar="FIELD", help="dataset, scenario, encoder, seed, …")] = "dataset",
+    rows: Annotated[
+        str, typer.Option(metavar="FIELD", help="A field of the records; label: method with settings.")
+    ] = "label",
+    cols: Annotated[
+        str, typer.Option(metavar="FIELD", help="A field of the records: dataset, scenario, encoder, seed, …")
+    ] = "dataset",
     value: Annotated[
         str, typer.Option(metavar="SCORE", help="accuracy, gain, macro, harmed, worst, calibration_error, seconds, …")
     ] = "accuracy",
     format: Annotated[str, typer.Option(metavar="KIND", help="text, md, csv, json or latex.")] = "text",
 ) -> None:
-    """Show records as tables, one per scenario and encoder; seeds are averaged.
+    """Show records as tables, one per scenario and encoder, averaged over seeds.
 
-    Any field of a record may be rows or columns. A record whose dataset, encoder and settings are those of the
-    published tables has the published figure and the difference under it. A missing cell is –.
+    Rows and columns can be any field of the records. If dataset, encoder and settings match a published result,
+    the published accuracy and the difference follow. A missing cell is shown as –.
 
     \b
     Example: kedge table kedge-bench --rows scenario --cols label --value gain
@@ -45,9 +51,11 @@ def table(
 @app.command()
 def report(
     results: Results,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The HTML file to write.")] = Path(
+        "report.html"
+    ),
 ) -> None:
-    """Write a page with tables and figures of records.
+    """Write an HTML page with tables and figures.
 
     \b
     Example: kedge report kedge-bench -o report.html

@@ -100,6 +100,11 @@ class FeatureSet:
         return bool(self.provenance.get("simulated", False))
 
     @property
+    def weights(self) -> str:
+        """sha256 of the encoder's weights, "" if unknown."""
+        return str(self.provenance.get("weights_sha256") or "")
+
+    @property
     def dataset(self) -> str:
         """What the images are called: as the provenance says, else by the file. Simulated ones always by the file."""
         said = str(self.provenance.get("dataset") or "")

@@ -1,15 +1,16 @@
-"""The report: one HTML page made from records alone, and its pictures as files.
+"""The report: one HTML page made from records alone, with its figures as files.
 
     write_report(load_records(["results"]), Path("report.html"))
 
-The page needs no network. Beside it, `report_figures/` has every picture as SVG and PNG, with the numbers behind it as
-CSV. A picture without data is left out.
+The page works offline. The folder `report_figures/` beside it has every figure as SVG and PNG, and its data as CSV.
+A figure without data is left out.
 
-    scores      records → groups, cells, averages with their intervals
-    drawing     the style, the palette, panels → SVG and PNG
-    figures     the list of pictures, bars and time; ablations, batches, streams have the others
-    tables      HTML tables; provenance: where everything is from
-    page        all of it as one page; assets/ are its style sheet and its script
+    published     published figures that match a record
+    pivot         records → tables of any field against any other; formats: as text, Markdown, LaTeX, CSV, JSON
+    scores        records → groups, cells, averages with confidence intervals
+    figures       all figures of a group; ablations, batches and streams draw some of them; drawing: style and export
+    html_tables   the tables of the page; provenance: versions, settings, hashes, failed cells
+    page          the page; assets/ has its style sheet and its script
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ __all__ = ["write_report"]
 
 
 def write_report(records: Iterable[Record], out: str | Path, sheets: Mapping[str, Path] | None = None) -> Path:
-    """Write the page to `out` and its pictures beside it; returns the page's path. Everything is written by rename.
+    """Write the page to `out` and its figures beside it; returns the page's path. Files are written by rename.
 
-    sheets: pictures made elsewhere (title → a PNG file), to be shown after the results.
+    sheets: more pictures (title → PNG file) to show after the results.
     """
     out = check_writable(out)
     records = list(records)
@@ -45,7 +46,7 @@ def write_report(records: Iterable[Record], out: str | Path, sheets: Mapping[str
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
-        raise FileError(f"can not make the folder {folder}: {error.strerror}. Choose another place.") from error
+        raise FileError(f"cannot make the folder {folder}: {error.strerror}. Choose another place.") from error
     with style():
         placed = [
             [_place(picture, number, group, folder) for picture in all_figures(group, results.colours)]
@@ -57,7 +58,7 @@ def write_report(records: Iterable[Record], out: str | Path, sheets: Mapping[str
 
 
 def _place(picture: Picture, number: int, group: Group, folder: Path) -> Placed:
-    """Write a picture's files; returns it as the page needs it."""
+    """Write the files of a figure and return what the page shows of it."""
     svgs: list[str] = []
     names: list[str] = []
     for panel in picture.panels:
@@ -74,9 +75,9 @@ def _place(picture: Picture, number: int, group: Group, folder: Path) -> Placed:
 
 
 def _file_name(name: str, taken: list[str]) -> str:
-    """A name that every file system takes, and that no other panel of the picture has."""
+    """A file name that is valid on every file system and unique among `taken`."""
     stem = re.sub(r"[^A-Za-z0-9.=_-]+", "-", name).strip("-.")[:80]
-    while f"{stem}.svg".lower() in map(str.lower, taken):  # some file systems know no capitals
+    while f"{stem}.svg".lower() in map(str.lower, taken):  # some file systems ignore case
         stem += "_"
     return stem
 
@@ -94,7 +95,7 @@ def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def _remove_older(folder: Path, written: set[str]) -> None:
-    """Pictures of an earlier report by this name that this one has no data for. Other files are left alone."""
+    """Delete figures that an earlier report left in the folder. Other files stay."""
     ours = re.compile(rf"\d+-({'|'.join(KEYS)})\b.*\.(svg|png|csv)")
     for path in folder.iterdir():
         if path.name not in written and ours.fullmatch(path.name):

@@ -1,4 +1,4 @@
-"""The pictures of StatA's own settings: the anchor weight α, soft and hard β."""
+"""Figures of StatA's settings: the anchor weight α, hard and soft β."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .drawing import GREY, INK, MUTED, PALETTE, Looks, Panel, Picture, Rows, can
 from .scores import ZERO_SHOT, Cell, Group, Score, dataset_order, scenario_order, sweep
 from .words import points
 
-STATA, ALPHA, BETA = "stata", 1.0, "hard"  # the method, and its defaults: a record has only settings that differ
+STATA, ALPHA, BETA = "stata", 1.0, "hard"  # its defaults: a record lists only settings that differ
 
 
 def alpha(group: Group) -> Picture | None:
-    """Fig. 3: accuracy against the number of classes in the batch, a line per anchor weight α of StatA."""
+    """As Fig. 3 of the paper: accuracy by number of classes in the batch, one line per anchor weight α."""
     curves: dict[tuple[str, int], dict[float, dict[int, Score]]] = defaultdict(lambda: defaultdict(dict))
     for cell in group.cells:
         batch, settings = sweep(cell.scenario), dict(cell.records[0].settings)
@@ -55,23 +55,23 @@ def alpha(group: Group) -> Picture | None:
         panels.append(Panel(f"alpha-{dataset}-{size}", said, figure))
     if not panels:
         return None
-    title = "How does accuracy change with the number of classes in the batch?"
+    title = "How does accuracy depend on the number of classes in the batch?"
     whole = {weight: fmean(found) for weight, found in means.items() if len(found) == len(panels)}
     if len(whole) > 1:
         winner = max(whole, key=lambda weight: whole[weight])
-        title = f"α = {_weight(winner)} is the best anchor weight on average over these batches ({whole[winner]:.1f} %)"
+        title = f"α = {_weight(winner)} is the best anchor weight on average ({whole[winner]:.1f} %)"
     return Picture(
         "alpha",
         title,
-        "Accuracy of StatA against the number of classes in the batch, a line per anchor weight. The wide line is its "
-        f"default, α = {_weight(ALPHA)}; the dashed one is zero-shot on the same images.",
+        "Accuracy of StatA by the number of classes in the batch, one line per anchor weight α. The wide line is the "
+        f"default, α = {_weight(ALPHA)}; the dashed line is zero-shot on the same images.",
         panels,
         rows,
     )
 
 
 def _alpha_colours(weights: Sequence[float]) -> dict[float, str]:
-    """The default in ink; below it warm colours, above it cold ones."""
+    """Black for the default, warm colours below it, cold colours above."""
     below, above = [w for w in weights if w < ALPHA], [w for w in weights if w > ALPHA]
     warm, cold = (1, 4, 3), (6, 0, 2)
     return (
@@ -82,7 +82,7 @@ def _alpha_colours(weights: Sequence[float]) -> dict[float, str]:
 
 
 def beta(group: Group, looks: Looks) -> Picture | None:
-    """Soft against hard β of StatA: a row per scenario, over the datasets that have both."""
+    """Hard and soft β of StatA: one row per scenario, over the datasets that have both."""
     found: dict[tuple[str, str], dict[str, dict[str, Cell]]] = defaultdict(lambda: defaultdict(dict))
     for cell in group.cells:
         settings = dict(cell.records[0].settings)
@@ -104,7 +104,7 @@ def beta(group: Group, looks: Looks) -> Picture | None:
     for at, key in enumerate(order):
         (hard, soft), number = pairs[key]
         axes.plot([100 * hard.accuracy, 100 * soft.accuracy], [at, at], color=GREY, lw=1.2, zorder=1)
-        axes.plot(100 * hard.accuracy, at, "o", color=colour, ms=6, label="hard counts" if at == 0 else None)
+        axes.plot(100 * hard.accuracy, at, "o", color=colour, ms=6, label="hard" if at == 0 else None)
         axes.plot(
             100 * soft.accuracy, at, "o", mfc="none", mew=1.6, color=colour, ms=8, label="soft" if at == 0 else None
         )
@@ -130,9 +130,9 @@ def beta(group: Group, looks: Looks) -> Picture | None:
     wins = sum(hard.accuracy > soft.accuracy for (hard, soft), _ in pairs.values())
     return Picture(
         "beta",
-        f"Hard counts are better than soft ones in {wins} of {len(pairs)} scenarios ({points(gap)} points on average)",
-        "StatA's β_k from how many images have class k as their label (hard) or from the sum of its probabilities "
-        "(soft), over the datasets that have both.",
+        f"Hard β is better than soft β in {wins} of {len(pairs)} scenarios ({points(gap)} points on average)",
+        "StatA's β_k computed from the number of images labelled k (hard) or from the sum of the probabilities of k "
+        "(soft). Means over the datasets that have both.",
         [Panel("beta", f"hard minus soft: {points(gap)} points on average over {len(pairs)} scenarios", figure)],
         rows,
     )
@@ -143,7 +143,7 @@ def _weight(value: float) -> str:
 
 
 def _some(values: Sequence[int]) -> Sequence[int]:
-    """Ticks that do not touch: at most eight."""
+    """At most eight ticks, which do not touch."""
     return values if len(values) <= 8 else [*values[:: math.ceil(len(values) / 7)]]
 
 

@@ -1,4 +1,4 @@
-"""The pictures over all batches of a method: how often it hurts, and whether its confidence can be trusted."""
+"""Figures over all batches of a method: how often it makes a batch worse, and how well it is calibrated."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..benchmark.metrics import Reliability
 from ..words import count
 from .drawing import GREY, INK, MUTED, Looks, Panel, Picture, canvas, source, tinted
 from .scores import ZERO_SHOT, Cell, Group, calibration, label_order
-from .words import percent, points
+from .words import percent
 
-FEW = 10  # images in a confidence bin that say nothing
-STEPS = 64  # of accuracy in the picture of batches: one per image of the usual small batch
+FEW = 10  # images: confidence bins with fewer are not drawn
+STEPS = 64  # accuracy steps of the grid: the usual small batch has 64 images
 
 
 def harm(group: Group, looks: Looks) -> Picture | None:
-    """Zero-shot against adapted accuracy of every batch: a panel per method, binned, the share made worse in words."""
+    """Zero-shot and adapted accuracy of every batch on a grid, one panel per method, with the share made worse."""
     panels, rows = [], []
     worst: tuple[float, str] = (-1.0, "")
     for label, cells in _by_label(group).items():
@@ -56,21 +56,21 @@ def harm(group: Group, looks: Looks) -> Picture | None:
     if not panels:
         return None
     answer = f"{worst[1]} makes {percent(worst[0])} % of batches worse" if worst[0] > 0 else "No batch is made worse"
-    most = ", the most of all methods" if worst[0] > 0 and len(panels) > 1 else ""
+    most = ", more than any other method" if worst[0] > 0 and len(panels) > 1 else ""
     return Picture(
         "harm",
-        f"How often does it hurt? {answer}{most}",
-        "Every batch of every scenario and dataset, counted on a grid (stronger colour: more batches). Below the "
-        "diagonal, adaptation made the batch worse.",
+        f"How often does adaptation hurt? {answer}{most}",
+        "All batches of all scenarios and datasets on a grid; a stronger colour means more batches. Batches below the "
+        "diagonal became worse.",
         panels,
         rows,
     )
 
 
 def reliability(group: Group, looks: Looks) -> Picture | None:
-    """How often labels of a given confidence are right, before and after: a panel per method, its cells added up."""
+    """Accuracy by confidence, for zero-shot and the method: one panel per method, over all its cells."""
     panels, rows = [], []
-    changes: list[tuple[float, float, str]] = []
+    changes: list[tuple[float, float, float, str]] = []
     for label, cells in _by_label(group).items():
         both = [_added(cells, "zero_shot_reliability"), _added(cells, "reliability")]
         errors = calibration(record for cell in cells for record in cell.records)
@@ -89,36 +89,35 @@ def reliability(group: Group, looks: Looks) -> Picture | None:
             ]
             shown = images >= min(FEW, images.max())
             x, y = 100 * confidence[shown], 100 * right[shown]
-            axes.plot(x, y, color=colour, lw=1.5, label=f"{name}: {percent(error)} off")
+            axes.plot(x, y, color=colour, lw=1.5, label=f"{name}: error {percent(error)}")
             axes.scatter(x, y, 6 + 200 * images[shown] / images.sum(), color=colour, clip_on=False)
         axes.set_xlim(0, 103)
         axes.set_ylim(0, 103)
         axes.set_aspect("equal")
         figure.legend(loc="outside lower left", ncols=2, fontsize=8.5)
         axes.set_xlabel("confidence, %")
-        axes.set_ylabel("labels that are right, %")
+        axes.set_ylabel("correct labels, %")
         before, after = errors
-        changes.append((after - before, after, label))
-        said = f"{label}: calibration error {percent(before)} points before, {percent(after)} after"
+        changes.append((after - before, before, after, label))
+        said = f"{label}: calibration error {percent(after)} points, {percent(before)} for zero-shot"
         panels.append(Panel(f"reliability-{label}", said, figure))
     if not panels:
         return None
-    change, after, label = max(changes)
+    _, before, after, label = max(changes)
     return Picture(
         "reliability",
-        f"Can the confidence be trusted? That of {label} is off by {percent(after)} points ({points(change)} against "
-        "zero-shot)",
-        "On the dotted diagonal, confidence says how often a label is right; below it, labels are too sure of "
-        "themselves. Larger dots hold more images, of all scenarios and datasets; "
-        f"bins with fewer than {FEW} are left out. “Off” is the expected calibration error in points, per cell and "
-        "then on average.",
+        f"Can the confidence be trusted? {label} has a calibration error of {percent(after)} points, zero-shot of "
+        f"{percent(before)}",
+        "On the dotted diagonal, confidence equals accuracy; below it, the method is overconfident. Larger dots stand "
+        f"for more images, of all scenarios and datasets; bins with fewer than {FEW} images are left out. “Error” is "
+        "the expected calibration error in points, computed per cell and averaged.",
         panels,
         rows,
     )
 
 
 def _added(cells: list[Cell], which: str) -> Reliability:
-    """The bins of all records, summed."""
+    """The confidence bins of all records, summed."""
     bins = Reliability.empty()
     for record in (record for cell in cells for record in cell.records):
         found: dict[str, Any] = dict(getattr(record.series, which))

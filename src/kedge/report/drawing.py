@@ -1,7 +1,7 @@
-"""How every picture is drawn: one style, one palette, no pyplot; and how it becomes SVG for the page, SVG and PNG.
+"""Style, palette and layout of all figures, and their export as SVG and PNG. No pyplot.
 
-Pictures are small panels, which the page lays side by side or, on a phone, below each other. Inside the page colours
-are names that the style sheet fills in, so that pictures follow light and dark mode; in a file they are as here.
+A figure consists of small panels that the page puts side by side, or below each other on a phone. On the page colours
+are CSS variables, so that figures follow light and dark mode; in files they are the light ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from .scores import ZERO_SHOT, Group
 
 INK, MUTED, GRID, GREY = "#1b1f24", "#5b646e", "#d4d9df", "#7d8590"
-# For methods, (light, dark): told apart by colour-blind eyes too (Okabe and Ito's, and two of Tol's).
+# Colours of methods (light, dark), safe for colour-blind readers: Okabe and Ito's, and two of Tol's.
 PALETTE = (
     ("#0072b2", "#4aa8e8"),
     ("#d55e00", "#ee7a24"),
@@ -36,16 +36,16 @@ PALETTE = (
     ("#56b4e9", "#86cbf3"),
     ("#999933", "#b9b950"),
 )
-MARKERS, DASHES, HATCHES = "osD^", ("-", "--", "-.", ":"), ("", "///", "...", "xxx")  # when the colours run out
-WIDTH = 4.1  # inches of a panel; the text is sized for it
+MARKERS, DASHES, HATCHES = "osD^", ("-", "--", "-.", ":"), ("", "///", "...", "xxx")  # for more methods than colours
+WIDTH = 4.1  # of a panel, in inches; font sizes fit it
 PNG_DPI = 200
-MOST_PIXELS = 128  # along a side of an image in a picture: more would not be seen
+MOST_PIXELS = 128  # per side of an image inside a figure
 _STYLE: dict[str, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica", "sans-serif"],
     "font.size": 9.5,
     "text.color": INK,
-    "text.parse_math": False,  # a $ in a dataset's name is a $
+    "text.parse_math": False,  # a dataset's name may contain $
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
     "axes.spines.top": False,
@@ -64,20 +64,20 @@ _STYLE: dict[str, Any] = {
     "hatch.linewidth": 0.6,
     "legend.frameon": False,
     "lines.linewidth": 1.8,
-    "svg.fonttype": "none",  # text stays text: small, searchable, in the page's own font
-    "svg.hashsalt": "kedge",  # the same picture, the same bytes
+    "svg.fonttype": "none",  # keep text as text: small, searchable, in the font of the page
+    "svg.hashsalt": "kedge",  # the same figure gives the same bytes
 }
 _CSS = {INK: "currentColor", MUTED: "var(--muted)", GRID: "var(--grid)", GREY: "var(--zero)"} | {
     light: f"var(--m{number})" for number, (light, _) in enumerate(PALETTE)
 }
 
 
-Rows = list[dict[str, Any]]  # of the CSV behind a picture
+Rows = list[dict[str, Any]]  # the data of a figure, written as CSV
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a method looks in every picture."""
+    """How a method is drawn in every figure."""
 
     colour: str
     marker: str = "o"
@@ -90,7 +90,7 @@ Looks = Callable[[str], Look]  # of a label
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture: a name for its files, what it shows in words, and its drawing."""
+    """One panel: the name of its files, its content in words (for screen readers), and the drawing."""
 
     name: str
     says: str
@@ -99,7 +99,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Picture:
-    """A finding or a question, the panels that show it, and the numbers in them."""
+    """A figure: title, caption, panels, and their data."""
 
     key: str
     title: str
@@ -110,16 +110,18 @@ class Picture:
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Our style whatever the reader's own settings are, and theirs again afterwards."""
+    """Use our matplotlib style inside the block, whatever the user's own settings."""
     with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)  # names in any script
+        warnings.filterwarnings(
+            "ignore", message="Glyph .* missing", category=UserWarning
+        )  # names may be in any script
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)  # type: ignore[arg-type]  # newer stubs list every name
         yield
 
 
 def look(label: str, colours: dict[str, int]) -> Look:
-    """The fixed look of a method; zero-shot is grey."""
+    """How to draw a method; zero-shot is grey."""
     if label == ZERO_SHOT:
         return Look(GREY, dash="--")
     turn, number = divmod(colours[label], len(PALETTE))
@@ -128,20 +130,20 @@ def look(label: str, colours: dict[str, int]) -> Look:
 
 
 def source(group: Group, what: str = "") -> str:
-    """Where a panel's numbers are from; a picture that is cut out still says that it is simulated."""
+    """The subtitle of a panel: encoder, and SIMULATED, so that a copied panel still says so."""
     encoder = "" if group.encoder == "unknown" else group.encoder
     return " · ".join(filter(None, [what, encoder, "SIMULATED" if group.simulated else ""]))
 
 
 def canvas(height: float, title: str, below: str) -> tuple[Figure, Axes]:
-    """A panel with a bold title and, under it, where its numbers are from."""
+    """An empty panel with a bold title and a subtitle."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     headline(figure, title, below)
     return figure, figure.add_subplot()
 
 
 def headline(figure: Figure, title: str, below: str) -> None:
-    """Title and subtitle at the left edge, whatever the axes need there."""
+    """Title and subtitle at the left edge of the panel."""
     figure.suptitle(f"{shortened(title, 42)}\n", x=0.02, ha="left", fontsize=10.5, weight="bold")  # a line for `below`
     under = figure.text(0.02, 1, shortened(below, 58), color=MUTED, fontsize=8.5, va="top")
     under.set_transform(figure.transFigure + ScaledTranslation(0, -0.3, figure.dpi_scale_trans))
@@ -149,7 +151,7 @@ def headline(figure: Figure, title: str, below: str) -> None:
 
 
 def label_lines(axes: Axes, ends: Sequence[tuple[float, str, str]], gap: float) -> None:
-    """Names (height, text, colour) at the right end of lines, moved apart by at least `gap`, a share of the axis."""
+    """Write names (height, text, colour) at the right end of lines, at least `gap` (a share of the axis) apart."""
     low, high = axes.get_ylim()
     heights = spread([end for end, _, _ in ends], gap * (high - low))
     for height, (_, text, colour) in zip(heights, ends, strict=True):
@@ -165,7 +167,7 @@ def label_lines(axes: Axes, ends: Sequence[tuple[float, str, str]], gap: float) 
 
 
 def spread(values: Sequence[float], gap: float) -> list[float]:
-    """The nearest values that are at least `gap` apart, in the same order: isotonic regression of value − rank·gap."""
+    """The closest values that are at least `gap` apart, in the same order: isotonic regression of value − rank·gap."""
     order = sorted(range(len(values)), key=values.__getitem__)
     blocks: list[tuple[float, int]] = []  # (sum, size); their means must rise
     for rank, index in enumerate(order):
@@ -189,19 +191,19 @@ def tinted(shares: NDArray[Any], colour: str) -> NDArray[Any]:
 
 
 def coarser(values: NDArray[Any], axis: int, merged: Callable[..., Any] = np.mean) -> NDArray[Any]:
-    """Neighbours merged so that at most MOST_PIXELS are left along an axis."""
+    """Merge neighbours along an axis until at most MOST_PIXELS are left."""
     if values.shape[axis] <= MOST_PIXELS:
         return values
     return np.stack([merged(part, axis) for part in np.array_split(values, MOST_PIXELS, axis)], axis)
 
 
 def shortened(text: str, length: int) -> str:
-    """At most this long, with … where something was cut off."""
+    """The text cut to `length` characters, with … at the end if it was longer."""
     return text if len(text) <= length else text[: length - 1].rstrip() + "…"
 
 
 def as_png(figure: Figure) -> bytes:
-    """The picture on white, with the same bytes every time. After `as_svg`, which finds everything its place."""
+    """PNG on white, reproducible to the byte. Call `as_svg` first: it computes the layout."""
     buffer = BytesIO()
     figure.set_dpi(PNG_DPI)
     FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": None})  # type: ignore[no-untyped-call]
@@ -209,7 +211,7 @@ def as_png(figure: Figure) -> bytes:
 
 
 def as_svg(figure: Figure) -> str:
-    """The picture without a background, with the same bytes every time."""
+    """SVG without a background, reproducible to the byte."""
     buffer = BytesIO()
     nothing = {"Date": None, "Creator": None, "Format": None, "Type": None}
     figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
@@ -218,12 +220,12 @@ def as_svg(figure: Figure) -> str:
 
 
 def on_white(svg: str) -> str:
-    """For a file of its own, which may be shown on any ground."""
+    """The SVG with a white background, for a file."""
     return re.sub(r"(<svg [^>]*>)", r'\1<rect width="100%" height="100%" fill="white"/>', svg, count=1)
 
 
 def inlined(svg: str, name: str) -> str:
-    """For the page: no prolog, ids that no other picture has, colours from the style sheet. `name` begins every id."""
+    """The SVG for the page: no prolog, ids prefixed with `name`, colours as CSS variables."""
     svg = svg[svg.index("<svg ") :].strip()
     svg = re.sub(r"(fill|stroke): (#[0-9a-f]{6})", lambda m: f"{m[1]}: {_CSS.get(m[2], m[2])}", svg)
     svg = re.sub(r'\bid="', f'id="{name}-', svg)

@@ -1,4 +1,4 @@
-"""Every picture of a group: the list, and those of plain scores, bars and time."""
+"""All figures of a group, in the order of the page; bars and time are drawn here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEYS = ("bars", "harm", "alpha", "beta", "stream", "correlation", "reliability",
 
 
 def all_figures(group: Group, colours: dict[str, int]) -> list[Picture]:
-    """Every picture that this group has data for."""
+    """Every figure that the group has data for."""
 
     def looks(label: str) -> Look:
         return look(label, colours)
@@ -39,13 +39,13 @@ def all_figures(group: Group, colours: dict[str, int]) -> list[Picture]:
 
 
 def bars(group: Group, looks: Looks) -> Picture | None:
-    """Fig. 1: a panel per scenario, a bar per method, the zero-shot line. Over the datasets that every bar has."""
+    """As Fig. 1 of the paper: one panel per scenario, one bar per method, a line for zero-shot."""
     panels, rows = [], []
     best: tuple[float, str, str] | None = None
     for scenario in sorted({cell.scenario for cell in group.adapted}, key=scenario_order):
         table = {label: row for label, row in group.table(scenario).items() if label != ZERO_SHOT}
         methods, shared = _comparable(table)
-        left_out = f", {count(len(table) - len(methods), 'method')} not run on all" if len(methods) < len(table) else ""
+        left_out = f", {count(len(table) - len(methods), 'method')} left out" if len(methods) < len(table) else ""
         scores = {label: Score.mean([table[label][d].score for d in shared]) for label in methods}
         zero_shot = fmean(score.zero_shot for score in scores.values())
         from_where = source(group, f"mean of {count(len(shared), 'dataset')}{left_out}")
@@ -80,18 +80,18 @@ def bars(group: Group, looks: Looks) -> Picture | None:
         return None
     return Picture(
         "bars",
-        f"The largest gain over zero-shot: {points(best[0])} points, {best[1]} in the scenario “{best[2]}”"
+        f"The largest gain over zero-shot is {points(best[0])} points: {best[1]} in the scenario “{best[2]}”"
         if best[0] > 0
-        else "No method gains over zero-shot in any scenario",
-        "Accuracy averaged over the datasets that every method in the panel was run on. The dashed line is zero-shot "
-        "on the same images; in parentheses, points gained over it.",
+        else "No method beats zero-shot in any scenario",
+        "Mean accuracy over the datasets that all methods of the panel ran on. The dashed line is zero-shot on the "
+        "same images; in parentheses, the gain over zero-shot in points.",
         panels,
         rows,
     )
 
 
 def _comparable(table: dict[str, dict[str, Cell]]) -> tuple[list[str], list[str]]:
-    """Methods that share datasets, and those datasets: all methods if they can be, else as many as share one."""
+    """Methods that share datasets, and these datasets: all methods if possible, else as many as share one dataset."""
     runs = Counter(dataset for row in table.values() for dataset in row)
     common = min(runs, key=lambda dataset: (-runs[dataset], dataset_order(dataset)))
     methods = [label for label, row in table.items() if common in row]
@@ -99,7 +99,7 @@ def _comparable(table: dict[str, dict[str, Cell]]) -> tuple[list[str], list[str]
 
 
 def time(group: Group, looks: Looks) -> Picture | None:
-    """Time per image of every method: a dot per cell, and the median."""
+    """Time per image of every method: one dot per cell, and the median."""
     found: dict[str, list[tuple[Cell, float]]] = defaultdict(list)
     for cell in group.main:
         for record in cell.records:
@@ -108,9 +108,7 @@ def time(group: Group, looks: Looks) -> Picture | None:
     if not found:
         return None
     labels = sorted(found, key=label_order)
-    figure, axes = canvas(
-        1.5 + 0.32 * len(labels), "time per image", source(group, "a dot per cell; the bar is the median")
-    )
+    figure, axes = canvas(1.5 + 0.32 * len(labels), "time per image", source(group, "dots: cells; line: median"))
     rows: Rows = []
     for at, label in enumerate(labels):
         one, values = looks(label), [value for _, value in found[label]]
@@ -125,9 +123,11 @@ def time(group: Group, looks: Looks) -> Picture | None:
         ]
     axes.set_xscale("log")
     everything = [row["ms_per_image"] for row in rows]
-    low, high = math.floor(math.log10(min(everything))), math.ceil(math.log10(max(everything)))
-    axes.set_xlim(10.0**low, 10.0 ** max(high, low + 1))
-    axes.xaxis.set_major_locator(FixedLocator([10.0**e for e in range(low, max(high, low + 1) + 1)]))
+    low = math.floor(math.log10(min(everything)))
+    high = max(math.ceil(math.log10(max(everything))), low + 1)
+    step = math.ceil((high - low) / 4)  # at most five labels, which do not touch
+    axes.set_xlim(10.0**low, 10.0**high)
+    axes.xaxis.set_major_locator(FixedLocator([10.0**e for e in range(low, high + 1, step)]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(axis="x")
@@ -142,7 +142,7 @@ def time(group: Group, looks: Looks) -> Picture | None:
     return Picture(
         "time",
         f"The slowest method, {slowest}, takes {rounded(cost)} ms per image",
-        "Time in the method alone, the features being ready; larger batches share fixed costs among more images. "
+        "Time spent in the method, without encoding images. Fixed costs per batch weigh less in larger batches. "
         + (f"Measured on: {'; '.join(machines)}." if machines else ""),
         [Panel("time", f"median time per image: {said}", figure)],
         rows,

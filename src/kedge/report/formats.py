@@ -1,4 +1,4 @@
-"""Tables as text, Markdown, LaTeX, CSV and JSON. The first three are for people: rounded, and `–` where nothing is."""
+"""Tables as text, Markdown, LaTeX, CSV and JSON. The first three are rounded and show `–` for a missing value."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MISSING, FAILED = "–", "failed"
 
 
 def render(tables: Sequence[Table], format: str = "text") -> str:
-    """The tables as one text."""
+    """All tables in one format: text, md, csv, json or latex."""
     if format not in FORMATS:
         raise SettingError(f"unknown format {format!r}{did_you_mean(format, FORMATS)}")
     return FORMATS[format](tables)
 
 
 def _title(table: Table) -> str:
-    """What the numbers are, and of what."""
+    """What the table shows: scenario, encoder, score, unit, tasks and seeds."""
     known = [table.about.get(name, "") for name in ("scenario", "label", "dataset", "encoder")]
     origin = "SIMULATED features" if table.about.get("simulated") == "simulated" else ""
     unit = f", {table.shown.unit}" if table.shown.unit else ""
@@ -33,7 +33,7 @@ def _title(table: Table) -> str:
 
 
 def _rows(table: Table) -> list[list[str]]:
-    """The header and the rows, rounded. A row's published figures and the differences from them follow it."""
+    """Header and rows as text. Published figures and differences follow the row they belong to."""
     summaries = ["average", "gain"][: table.averaged + (table.averaged and table.value == "accuracy")]
     rows = [["method" if table.rows == "label" else table.rows, *summaries, *table.columns]]
     for line in table.lines:
@@ -50,7 +50,7 @@ def _rows(table: Table) -> list[list[str]]:
 
 
 def _compared(line: Line) -> list[tuple[str, float | None, Sequence[float | None], str]]:
-    """The published figures of a row, and how far the row is from them; nothing if there are none."""
+    """Published figures of a row and the differences from them; empty without published figures."""
     if not any(figure is not None for figure in line.published):
         return []
     away = [
@@ -78,7 +78,7 @@ def _text(tables: Sequence[Table]) -> str:
 
 
 def _padded(row: Sequence[str], widths: Sequence[int]) -> str:
-    """Names to the left, numbers to the right."""
+    """Names left-aligned, numbers right-aligned."""
     cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
     return "  ".join(cells).rstrip()
 
@@ -95,7 +95,7 @@ def _markdown(tables: Sequence[Table]) -> str:
 
 
 def _latex(tables: Sequence[Table]) -> str:
-    """Needs the package booktabs."""
+    """LaTeX tables; they need the package booktabs."""
     blocks = []
     for table in tables:
         rows = _rows(table)
@@ -126,7 +126,7 @@ def _escaped(text: str) -> str:
 
 
 def _csv(tables: Sequence[Table]) -> str:
-    """One table: what the records have in common is in columns of its own, so that a copied line still says it."""
+    """All tables as one CSV. The shared fields are columns too, so that every line is complete on its own."""
     rows: list[dict[str, Any]] = []
     for table in tables:
         size = {"tasks": " ".join(map(str, table.tasks)), "seeds": " ".join(map(str, table.seeds))}
@@ -172,7 +172,7 @@ def _by_column(table: Table, values: Sequence[float | None]) -> dict[str, float 
 
 
 def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 6)  # beyond that there is but the dust of an average
+    return None if value is None else round(value, 6)  # averages have rounding errors below this
 
 
 FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {

@@ -1,4 +1,4 @@
-"""The tables of results, as HTML. Every text from a record goes through `escaped`."""
+"""The result tables as HTML. All text that comes from a record is escaped."""
 
 from __future__ import annotations
 
@@ -21,40 +21,42 @@ NOTHING = '<td data-value="">–</td>'
 
 
 def escaped(text: object) -> str:
-    """Text for HTML, printable."""
+    """Printable text, escaped for HTML."""
     return escape(plain(str(text)))
 
 
 def badge(simulated: bool) -> str:
-    """The word, wherever numbers from simulated features appear."""
+    """The mark for results of simulated features."""
     return f" {SIMULATED}" if simulated else ""
 
 
 def table(caption: str, columns: Sequence[Column], rows: Iterable[str], style: str = "") -> str:
-    """A table in a box of its own that scrolls; its headers are buttons that sort. Rows are ready `<tr>`s."""
+    """A table in a scrolling box, with headers that sort. rows: complete `<tr>` elements."""
     heads = "".join(
         f'<th scope="col" data-kind="{kind}" title="{escaped(name)}">'
         f'<button type="button">{escaped(shortened(name, NAME_SHOWN))}</button></th>'
         for name, kind in columns
     )
     return (
-        '<div class="scroll" tabindex="0" role="group" aria-label="a table that scrolls">'
+        '<div class="scroll" tabindex="0" role="group" aria-label="scrollable table">'
         f'<table class="{style}"><caption><span>{caption}</span></caption>'
         f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 
 def scenario_table(group: Group, scenario: str, colours: dict[str, int], failed: Sequence[Record]) -> str:
-    """The paper's table of one scenario: methods × datasets, the average first."""
+    """The table of one scenario as in the paper: methods × datasets, the average first."""
     cells = group.table(scenario)
     scores = {label: {dataset: cell.score for dataset, cell in row.items()} for label, row in cells.items()}
     datasets = sorted({dataset for row in scores.values() for dataset in row}, key=dataset_order)
     before = {d: next(row[d].before for row in scores.values() if d in row) for d in datasets}
-    scores = {ZERO_SHOT: before} | scores  # where zero-shot was not run: every record brings it, on its own images
+    scores = {
+        ZERO_SHOT: before
+    } | scores  # every record has zero-shot on its own images: used where zero-shot was not run
     scores[ZERO_SHOT] = before | scores[ZERO_SHOT]
     average = "average"
     for row in scores.values():
-        if len(row) == len(datasets) > 1:  # else it would be over other datasets than the rest of its column
+        if len(row) == len(datasets) > 1:  # an average over fewer datasets could not be compared
             row[average] = Score.mean(list(row.values()))
     columns = [average, *datasets] if len(datasets) > 1 else datasets
     ranks = {c: _ranks({label: row[c].accuracy for label, row in scores.items() if c in row}) for c in columns}
@@ -80,12 +82,12 @@ def scenario_table(group: Group, scenario: str, colours: dict[str, int], failed:
     about = [in_words(scenario), f"{number} {'task' if tasks == [1] else 'tasks'} per dataset"]
     caption = f"{escaped('; '.join(filter(None, about)))}.{badge(group.simulated)}"
     if odd:
-        caption += " † scored on other tasks than the rest of its column: compare its gain, not its accuracy."
+        caption += " † scored on different tasks from the rest of the column: compare gains, not accuracies."
     return table(caption, [("method", "text"), *((column, "number") for column in columns)], rows)
 
 
 def _ranks(accuracies: dict[str, float]) -> dict[str, int]:
-    """label → 1 (best) or 2 (second), by the number that is shown; nothing to rank among fewer than two."""
+    """label → 1 (best) or 2 (second best), by accuracy as shown; empty for fewer than two methods."""
     shown = {label: percent(value) for label, value in accuracies.items()}
     values = sorted(set(shown.values()), key=float, reverse=True)
     if len(shown) < 2:
@@ -96,13 +98,13 @@ def _ranks(accuracies: dict[str, float]) -> dict[str, int]:
 def _name(label: str, colours: dict[str, int]) -> str:
     turn, number = divmod(colours.get(label, 0), len(PALETTE))
     colour = "var(--zero)" if label == ZERO_SHOT else f"var(--m{number})"
-    hatched = " hatched" * (turn > 0)  # as its bars are
+    hatched = " hatched" * (turn > 0)  # like its bars
     swatch = f'<span class="swatch{hatched}" style="--colour:{colour}" aria-hidden="true"></span>'
     return f'<th scope="row"><span class="name">{swatch}{escaped(label)}</span></th>'
 
 
 def _score(score: Score, rank: int | None, label: str, average: bool, below: str) -> str:
-    """One cell: accuracy, gain with its sign, interval, and what the paper has."""
+    """One cell: accuracy, gain, interval, published figure."""
     accuracy = percent(score.accuracy)
     if rank == 1:
         accuracy = f"<strong>{accuracy}</strong>"
@@ -113,7 +115,7 @@ def _score(score: Score, rank: int | None, label: str, average: bool, below: str
 
 
 def _gain(score: Score) -> str:
-    """`+4.1`, green or red; grey where the interval leaves the sign open."""
+    """`+4.1`, green or red; grey if the interval contains 0."""
     style = {1: " up", -1: " down", 0: ""}[score.sign]
     return f'<span class="gain{style}">{points(score.gain)}</span>'
 
@@ -123,7 +125,7 @@ def _interval(score: Score) -> str:
 
 
 def _paper(cell: Cell) -> str:
-    """The published number for this cell, marked as the paper's, and our difference to it."""
+    """The published accuracy for this cell and the difference from it."""
     found = published_for(cell.records[0])
     if found is None:
         return ""
@@ -135,11 +137,11 @@ def _paper(cell: Cell) -> str:
 
 
 def summary_table(group: Group, colours: dict[str, int]) -> str:
-    """One row per method over all its cells: what it gains, what it costs."""
+    """One row per method over all its cells: gain, harm, calibration, time."""
     columns: list[Column] = [
         ("method", "text"),
         ("mean gain, points", "number"),
-        ("cells better, open, worse", "number"),
+        ("cells better, unclear, worse", "number"),
         ("batches made worse, %", "number"),
         ("worst batch, points", "number"),
         ("calibration error, points", "number"),
@@ -148,12 +150,12 @@ def summary_table(group: Group, colours: dict[str, int]) -> str:
     labels = [label for label in group.labels if any(cell.label == label for cell in group.adapted)]
     rows = [_summary(label, [cell for cell in group.adapted if cell.label == label], colours) for label in labels]
     caption = (
-        f"Every method over all its cells; a cell is a dataset in a scenario.{badge(group.simulated)} It is better or "
-        "worse if the 95 % interval of its gain excludes 0, else open."
+        "Each method over all its cells. A cell is one dataset in one scenario. It counts as better or worse if the "
+        "95 % interval of its gain excludes 0, otherwise as unclear."
     )
     if len(set(Counter(cell.label for cell in group.adapted).values())) > 1:
-        caption += " The methods were not run on the same cells: compare them in the tables below."
-    return table(caption, columns, rows, "summary")
+        caption += " The methods did not run on the same cells, so compare them in the tables below."
+    return table(caption + badge(group.simulated), columns, rows, "summary")
 
 
 def _summary(label: str, cells: Sequence[Cell], colours: dict[str, int]) -> str:
@@ -174,7 +176,7 @@ def _summary(label: str, cells: Sequence[Cell], colours: dict[str, int]) -> str:
 
 
 def _harmed(records: Sequence[Record]) -> float | None:
-    """The share of all batches that were made worse."""
+    """The share of all batches that became worse."""
     known = [(r.harmed, r.batches or 1) for r in records if r.harmed is not None]
     return sum(share * batches for share, batches in known) / sum(batches for _, batches in known) if known else None
 

@@ -1,4 +1,4 @@
-"""The page: one HTML file with everything in it. Nothing is fetched, and a policy in its head forbids it."""
+"""The page: one self-contained HTML file. It loads nothing, and its content security policy forbids loading."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .scores import ZERO_SHOT, Group, Results, Score, encoder_of, sweep
 from .words import points
 
 HOW_TO_READ = (
-    "The tables below: accuracy in percent, then the points gained over zero-shot on the same images (green a gain, "
-    "red a loss, grey if the interval contains 0) and, in brackets, the 95 % interval of that gain, by resampling "
-    "tasks. The best of a column is bold, the second underlined. Click a header to sort."
+    "How to read the tables: accuracy in percent; then the gain over zero-shot on the same images, in points (green: "
+    "better, red: worse, grey: the interval contains 0); in brackets, the 95 % bootstrap interval of the gain over "
+    "tasks. The best accuracy of a column is bold, the second best underlined. Click a column's header to sort."
 )
 PAPER = (
-    "“paper” is the published number and, in parentheses, ours minus it. Splits, prompts and encoder of these features "
-    "may differ from the paper’s: compare the direction and the size of gains."
+    "“paper” is the published accuracy; in parentheses, the accuracy here minus the published one. Splits and prompts "
+    "may differ from the paper’s, so compare the direction and size of gains rather than accuracies."
 )
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A picture on the page: its panels as inline SVG, and its files, relative to the page."""
+    """A figure on the page: its panels as inline SVG, and its files relative to the page."""
 
     picture: Picture
     svgs: list[str]
@@ -38,7 +38,7 @@ class Placed:
 
 
 def page(results: Results, pictures: Sequence[Sequence[Placed]], sheets: Mapping[str, Path]) -> str:
-    """The whole page; `pictures` are those of each group, `sheets` PNG files by title."""
+    """The whole page. pictures: the figures of each group. sheets: PNG files by title."""
     script, sheet = _asset("report.js"), _colours() + _asset("report.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
@@ -89,30 +89,30 @@ def _asset(name: str) -> str:
 
 
 def _colours() -> str:
-    """The methods' colours, for light and dark."""
+    """The colours of the methods as CSS variables, for light and dark mode."""
     light, dark = (";".join(f"--m{n}:{pair[side]}" for n, pair in enumerate(PALETTE)) for side in (0, 1))
     return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
 
 
 def headline(group: Group) -> str:
-    """The finding: the best mean gain, among the methods that were run on the most cells."""
+    """The main finding: the best mean gain among the methods that ran on the most cells."""
     found = {label: [cell for cell in group.adapted if cell.label == label] for label in group.labels}
     most = max(map(len, found.values()))
     if most == 0:
-        return "Zero-shot alone: nothing was adapted"
+        return "Only zero-shot was run"
     means = {label: Score.mean([c.score for c in cells]) for label, cells in found.items() if len(cells) == most}
     best = max(means, key=lambda label: means[label].gain)
     datasets, scenarios = ({getattr(cell, what) for cell in found[best]} for what in ("dataset", "scenario"))
     where = f"({count(most, 'cell')}: {count(len(datasets), 'dataset')}, {count(len(scenarios), 'scenario')})"
     gain = points(means[best].gain)
     if means[best].gain <= 0:
-        return f"No method gains over zero-shot on average: the best, {best}, changes it by {gain} points {where}"
-    return f"{best} gains {gain} points over zero-shot on average {where}"
+        return f"No method beats zero-shot on average: the best, {best}, changes accuracy by {gain} points {where}"
+    return f"{best} gains {gain.removeprefix('+')} points over zero-shot on average {where}"
 
 
 def _compared(results: Results) -> str:
     if not results.scored:
-        return '<p class="lede">Every cell failed; the reasons are above.</p>'
+        return '<p class="lede">Every cell failed. The reasons are listed above.</p>'
     cells = [cell for group in results.groups for cell in group.cells]
     settings: dict[str, set[str]] = {}
     for cell in cells:
@@ -125,16 +125,16 @@ def _compared(results: Results) -> str:
     datasets, scenarios = ({getattr(cell, what) for cell in cells} for what in ("dataset", "scenario"))
     encoders = {group.encoder for group in results.groups}
     said = (
-        f"Compared with zero-shot: {', '.join(methods) or 'nothing'}, on {count(len(datasets), 'dataset')}, "
-        f"{count(len(encoders), 'encoder')} and {count(len(scenarios), 'scenario')}; "
-        f"{count(sum(r.images or 0 for r in results.scored), 'label')} scored in {count(len(results.scored), 'run')}."
+        f"Methods compared with zero-shot: {', '.join(methods) or 'none'}; on {count(len(datasets), 'dataset')}, with "
+        f"{count(len(encoders), 'encoder')}, in {count(len(scenarios), 'scenario')}. "
+        f"{count(len(results.scored), 'run')}, {count(sum(r.images or 0 for r in results.scored), 'label')} scored."
     )
     if results.failed:
         said += f' <a href="#failed">{count(len(results.failed), "cell")} failed.</a>'
     if results.repeated:
-        said += f" {count(results.repeated, 'record')} left out: the same cell and seed again; the most tasks count."
+        said += f" {count(results.repeated, 'duplicate record')} left out; the one with the most tasks is kept."
     if any(group.simulated for group in results.groups):
-        said += " What is marked simulated comes from simulated features: it shows how things work, not how well."
+        said += " Results marked “simulated” come from simulated features and say nothing about real images."
     return f'<p class="lede">{said}</p>'
 
 
@@ -149,7 +149,7 @@ def _id(number: int) -> str:
 
 
 def _group_name(group: Group) -> str:
-    encoder = "encoder not named" if group.encoder == "unknown" else escaped(group.encoder)
+    encoder = "unknown encoder" if group.encoder == "unknown" else escaped(group.encoder)
     return f"Results: {encoder}{badge(group.simulated)}"
 
 

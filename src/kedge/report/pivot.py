@@ -1,11 +1,11 @@
-"""Tables of records: methods against datasets, or any field against any other; averaged over seeds and nothing else.
+"""Tables of records: methods by datasets, or any field by any other, averaged over seeds only.
 
     tables = pivot(load_records(["results"]), rows="label", cols="dataset", value="accuracy")
     print(formats.render(tables, "md"))
 
-Records that differ in more than their rows and columns say go to tables of their own: one per scenario, encoder, and
-real or simulated features. Where a cell still mixes records that differ, a note says so. An average is given for a row
-only if none of its cells is missing: two rows' averages are over the same columns.
+There is one table per scenario, encoder, and real or simulated features, unless these are rows or columns. A note says
+where a cell averages records that differ in other ways. A row has an average only if no cell is missing, so that
+averages of different rows cover the same columns.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 from ..benchmark.record import Record
 from ..benchmark.scenarios import SCENARIOS
 from ..errors import SettingError, did_you_mean
-from .published import METHOD_ORDER, clip_name, published_for, reference
+from .published import METHOD_ORDER, encoder_shown, published_for, reference
 
 
 @dataclass(frozen=True)
 class Value:
-    """How a score is shown: times `scale`, in `unit`, with this format."""
+    """How a score is shown: multiplied by `scale`, in `unit`, formatted with `format`."""
 
     unit: str
     scale: float
@@ -44,13 +44,13 @@ VALUES: dict[str, Value] = {
 }
 FIELDS = ("label", *(f.name for f in fields(Record) if f.name != "series"))
 _METHOD = ("label", "method", "settings")
-_APART = ("scenario", "encoder", "simulated", "dataset", "label")  # never averaged over
-_SAME = ("settings", "tasks", "features_hash", "kedge")  # averaged over with a note
+_APART = ("scenario", "encoder", "simulated", "dataset", "label")  # each in a table of its own
+_SAME = ("settings", "tasks", "features_hash", "kedge")  # averaged if they differ, with a note
 
 
 @dataclass(frozen=True)
 class Line:
-    """A row: an entry per column, in the value's unit; None where there is no record."""
+    """A row: one entry per column, in the unit of the value; None without a record."""
 
     name: str
     entries: tuple[float | None, ...]
@@ -62,9 +62,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """Records of one kind, as rows and columns."""
+    """One table of comparable records."""
 
-    about: dict[str, str]  # what its records have in common
+    about: dict[str, str]  # fields that all its records share
     tasks: tuple[int, ...]  # of its records
     seeds: tuple[int, ...]
     rows: str  # the field in the rows
@@ -76,19 +76,19 @@ class Table:
 
     @property
     def shown(self) -> Value:
-        """How its value is shown."""
+        """How its value is formatted."""
         return VALUES[self.value]
 
     @property
     def averaged(self) -> bool:
-        """Is a mean over its columns worth showing? Over methods it is not."""
+        """Does it show the mean over columns? Not if the columns are methods."""
         return self.cols not in _METHOD
 
 
 def pivot(
     records: Iterable[Record], rows: str = "label", cols: str = "dataset", value: str = "accuracy"
 ) -> list[Table]:
-    """Tables of a score: `rows` and `cols` are fields of a record, or its `label` (the method with its settings)."""
+    """Tables of a score. rows, cols: a field of `Record`, or `label` (the method with its settings)."""
     for name in (rows, cols):
         if name not in FIELDS:
             raise SettingError(f"a record has no field {name!r} for rows or columns{did_you_mean(name, FIELDS)}")
@@ -139,7 +139,7 @@ def _line(name: str, cells: Sequence[Sequence[Record]], value: str) -> Line:
 
 
 def _value(record: Record, name: str) -> float | None:
-    """A score in its unit."""
+    """A score in the unit it is shown in."""
     if name == "seconds_per_batch":
         found = None if record.seconds is None or not record.batches else record.seconds / record.batches
     else:
@@ -148,13 +148,13 @@ def _value(record: Record, name: str) -> float | None:
 
 
 def mean(numbers: Sequence[float | None]) -> float | None:
-    """The mean; None if one is missing, or all."""
+    """The mean; None if any number is missing or there are none."""
     known = [number for number in numbers if number is not None]
     return sum(known) / len(known) if known and len(known) == len(numbers) else None
 
 
 def _figure(cell: Sequence[Record]) -> float | None:
-    """The published accuracy that all these records are to be compared with, in percent."""
+    """The published accuracy in percent that matches all records of a cell; None if there is none."""
     found = {published_for(record) for record in cell}
     figure = found.pop() if len(found) == 1 else None
     return None if figure is None else VALUES["accuracy"].scale * figure.accuracy
@@ -165,16 +165,16 @@ def _notes(cells: dict[tuple[str, str], list[Record]], named: set[str]) -> Itera
         for name in _SAME:
             found = sorted({_field(record, name) for record in cell}, key=natural)
             if len(found) > 1 and name not in named:
-                yield f"{row}, {column}: a mean over records with different {name} ({', '.join(found)})"
+                yield f"{row}, {column}: mean over records with different {name} ({', '.join(found)})"
         for record in cell:
             if record.error is not None:
                 yield f"{row}, {column}, seed {record.seed} failed: {record.error}"
 
 
 def _field(record: Record, name: str) -> str:
-    """A field as text; encoders in one spelling where it is known."""
+    """A field as text."""
     if name == "encoder":
-        return clip_name(record.encoder) or record.encoder
+        return encoder_shown(record)
     if name == "simulated":
         return "simulated" if record.simulated else "real"
     if name == "settings":
@@ -185,13 +185,13 @@ def _field(record: Record, name: str) -> str:
 
 
 def natural(text: str) -> list[tuple[int, float, str]]:
-    """A sort key by which numbers in a text count as numbers: alpha=3 comes before alpha=10."""
+    """Sort key that compares numbers in a text as numbers: alpha=3 comes before alpha=10."""
     parts = re.split(r"(\d+(?:\.\d+)?(?:e-?\d+)?)", text)
     return [(1, float(part), "") if at % 2 else (0, 0.0, part) for at, part in enumerate(parts)]
 
 
 def order(field: str, text: str) -> tuple[int, list[tuple[int, float, str]]]:
-    """Methods, scenarios and datasets in their own order, everything else naturally."""
+    """Sort key: methods, scenarios and datasets in the paper's order, anything else in natural order."""
     known: tuple[str, ...] = ()
     if field in ("label", "method"):
         known = METHOD_ORDER

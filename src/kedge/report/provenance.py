@@ -1,4 +1,4 @@
-"""What the results depend on, as HTML: cells that failed, settings, versions, hashes, and how to run a cell again."""
+"""HTML for failed cells, versions, settings and hashes, and the command that repeats a run."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ HASH_SHOWN = 12
 
 
 def failures(failed: Sequence[Record]) -> str:
-    """The cells that failed, and why; nothing if none did."""
+    """A table of failed cells with the reasons; "" if none failed."""
     if not failed:
         return ""
     rows = (
         "<tr>"
         + "".join(f"<td>{escaped(value)}</td>" for value in (r.label, r.dataset, r.encoder, r.scenario, r.seed))
-        + f'<td class="long"><pre>{_lines(r.error or "it has no score, and no reason")}</pre></td></tr>'
+        + f'<td class="long"><pre>{_lines(r.error or "no score and no error message")}</pre></td></tr>'
         for r in failed
     )
     columns: list[Column] = [
@@ -32,12 +32,12 @@ def failures(failed: Sequence[Record]) -> str:
         ("seed", "text"),
         ("reason", "text"),
     ]
-    listing = table("Nothing below contains them.", columns, rows, "words")
+    listing = table("These cells are not in any result below.", columns, rows, "words")
     return f'<section class="failed" id="failed"><h2>{count(len(failed), "cell")} failed</h2>{listing}</section>'
 
 
 def provenance(results: Results) -> str:
-    """The last section of the page."""
+    """The last section of the page: everything the results depend on."""
     everything = [*results.scored, *results.failed]
 
     def distinct(values: Iterable[object]) -> str:
@@ -48,16 +48,16 @@ def provenance(results: Results) -> str:
         "torch": distinct(r.torch for r in everything),
         "machine": distinct(r.machine for r in everything),
         "seeds": distinct(r.seed for r in everything),
-        "page made by": f"kedge {escaped(__version__)}",
+        "report made with": f"kedge {escaped(__version__)}",
     }
     listed = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in facts.items())
     return f"""<section id="provenance"><h2>Settings, versions, hashes</h2>
 <dl>{listed}</dl>
 {_feature_files(everything)}
-<details><summary>{count(len(everything), "run")}, one by one</summary>{_runs(everything)}</details>
-<h3>How to run a cell again</h3>
-<p>The same features, scenario, seed and number of tasks give the same plan; the same plan gives the same scores, up to
-rounding.</p>
+<details><summary>All {count(len(everything), "run")}</summary>{_runs(everything)}</details>
+<h3>How to repeat a run</h3>
+<p>The same features, scenario, seed and number of tasks give the same plan. The same plan gives the same scores up to
+floating-point rounding.</p>
 <pre>{_again(everything)}</pre>
 </section>"""
 
@@ -72,7 +72,7 @@ def _feature_files(records: Sequence[Record]) -> str:
         f'<td data-value="{classes}">{classes}</td><td class="long"><code>{escaped(sha256)}</code></td></tr>'
         for dataset, encoder, classes, simulated, sha256 in found
     )
-    return table("Feature files. The same hash is the same features, prototypes and labels.", columns, rows, "words")
+    return table("Feature files. Equal hashes mean equal features, text prototypes and labels.", columns, rows, "words")
 
 
 def _runs(records: Sequence[Record]) -> str:
@@ -91,7 +91,7 @@ def _runs(records: Sequence[Record]) -> str:
         ("torch", "text"),
         ("machine", "text"),
     ]
-    caption = "A plan is the list of images of every batch: methods with the same plan saw the same tasks."
+    caption = "The plan lists the images of every batch. Methods with the same plan were scored on the same tasks."
     return table(caption, columns, map(_run, records), "words")
 
 
@@ -112,7 +112,7 @@ def _run(r: Record) -> str:
 
 
 def _again(records: Sequence[Record]) -> str:
-    """One cell of this report, as a command."""
+    """The commands that repeat one cell of this report."""
     r = next((r for r in records if r.method != ZERO_SHOT), records[0])
     settings = ",".join(f"{name}={value}" for name, value in r.settings.items())
     words = ["--method", f"{r.method}:{settings}" if settings else r.method, "--scenario", r.scenario]

@@ -1,8 +1,8 @@
-"""What the tables and pictures are made of: records grouped into cells, and scores that can be averaged.
+"""Records grouped for tables and figures, and scores with confidence intervals that can be averaged.
 
-    records → Group (one encoder; simulated features never with real ones) → Cell (a method × a dataset × a scenario)
+    records → Group (one encoder, simulated or real features) → Cell (one method, dataset and scenario)
 
-A cell holds one record per seed. Averages over seeds or datasets are of scores whose tasks were drawn independently.
+A cell has one record per seed. Averages treat seeds and datasets as independent, since tasks are drawn separately.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..benchmark.record import Record
 from ..benchmark.scenarios import Batches, find_scenario
 from ..errors import KedgeError
 from .pivot import order
-from .published import clip_name
+from .published import encoder_shown
 from .words import plain
 
 ZERO_SHOT = "zero-shot"
@@ -27,7 +27,7 @@ NEEDED = ("accuracy", "zero_shot", "gain")
 
 @dataclass(frozen=True)
 class Score:
-    """Shares between 0 and 1; `low` and `high` are the 95 % interval of the gain, equal to it where there is none."""
+    """Shares between 0 and 1. low, high: the 95 % interval of the gain; both equal the gain if there is no interval."""
 
     accuracy: float
     zero_shot: float
@@ -47,7 +47,7 @@ class Score:
 
     @classmethod
     def mean(cls, scores: Sequence[Score], weights: Sequence[float] | None = None) -> Score:
-        """The (weighted) mean of independent scores: the errors on each side add up in squares."""
+        """The (weighted) mean of independent scores. Interval widths add in quadrature, each side on its own."""
         weights = weights or [1.0] * len(scores)
         share = [weight / sum(weights) for weight in weights]
 
@@ -68,17 +68,17 @@ class Score:
 
     @property
     def before(self) -> Score:
-        """What zero-shot scored on the same images."""
+        """Zero-shot on the same images, as a score."""
         return Score(self.zero_shot, self.zero_shot, 0.0, 0.0, 0.0)
 
     @property
     def has_interval(self) -> bool:
-        """Were there tasks to resample?"""
+        """Is there an interval? It needs more than one task."""
         return self.low < self.high
 
     @property
     def sign(self) -> int:
-        """1 a gain, −1 a loss, 0 if the interval leaves that open (or the gain is nothing at all)."""
+        """1: better than zero-shot; −1: worse; 0: the interval contains 0, or the gain is exactly 0."""
         if self.has_interval and self.low <= 0 <= self.high:
             return 0
         return (self.gain > 0) - (self.gain < 0)
@@ -86,7 +86,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Cell:
-    """A method on a dataset in a scenario: one record per seed."""
+    """A method on a dataset in a scenario, with one record per seed."""
 
     label: str
     dataset: str
@@ -95,18 +95,18 @@ class Cell:
 
     @cached_property
     def score(self) -> Score:
-        """Over the seeds, each weighted by its tasks."""
+        """The mean over seeds, weighted by the number of tasks."""
         return Score.mean([Score.of(r) for r in self.records], [r.tasks for r in self.records])
 
     @cached_property
     def plans(self) -> frozenset[str]:
-        """Which tasks it was scored on."""
+        """Hashes of the plans: which tasks it was scored on."""
         return frozenset(r.plan_hash for r in self.records)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Cells that may be averaged and compared: one encoder, and either simulated or real features."""
+    """Cells that can be averaged and compared: one encoder, features either all simulated or all real."""
 
     encoder: str
     simulated: bool
@@ -114,27 +114,27 @@ class Group:
 
     @cached_property
     def labels(self) -> list[str]:
-        """Methods with their settings, zero-shot first, then plain ones, then variants."""
+        """Methods with their settings: zero-shot, then default settings, then variants."""
         return sorted({cell.label for cell in self.cells}, key=label_order)
 
     @cached_property
     def datasets(self) -> list[str]:
-        """Names, those of the paper in its order."""
+        """Dataset names: the paper's in its order, then others."""
         return sorted({cell.dataset for cell in self.cells}, key=dataset_order)
 
     @cached_property
     def scenarios(self) -> list[str]:
-        """In the paper's order, others after."""
+        """Scenario names: the paper's in its order, then others."""
         return sorted({cell.scenario for cell in self.cells}, key=scenario_order)
 
     @cached_property
     def main(self) -> tuple[Cell, ...]:
-        """Without sweeps over a fixed number of classes, which have pictures of their own; all, if all are sweeps."""
+        """Cells without sweeps over the number of classes (these have their own figures); all if all are sweeps."""
         return tuple(cell for cell in self.cells if sweep(cell.scenario) is None) or self.cells
 
     @cached_property
     def adapted(self) -> tuple[Cell, ...]:
-        """The main cells of methods other than zero-shot."""
+        """The main cells, without zero-shot."""
         return tuple(cell for cell in self.main if cell.label != ZERO_SHOT)
 
     def table(self, scenario: str) -> dict[str, dict[str, Cell]]:
@@ -146,7 +146,7 @@ class Group:
         return {label: rows[label] for label in sorted(rows, key=label_order)}
 
     def usual_plans(self, scenario: str) -> dict[str, frozenset[str]]:
-        """The tasks that most methods of a column were scored on; a cell with others is not comparable."""
+        """dataset → the plans most methods were scored on. A cell with other plans is not comparable."""
         plans: dict[str, Counter[frozenset[str]]] = defaultdict(Counter)
         for cell in self.cells:
             if cell.scenario == scenario:
@@ -161,12 +161,12 @@ class Results:
     groups: list[Group]
     failed: list[Record]
     scored: list[Record]
-    repeated: int  # records left out: the same cell and seed again
-    colours: dict[str, int] = field(default_factory=dict)  # label → its number in the palette, for all pictures
+    repeated: int  # duplicate records of the same cell and seed, left out
+    colours: dict[str, int] = field(default_factory=dict)  # label → its number in the palette, the same in all figures
 
 
 def collect(records: Iterable[Record]) -> Results:
-    """Group records; a cell that was run again with the same seed counts once, the run with the most tasks."""
+    """Group records. Of several records of one cell and seed, the one with the most tasks is kept."""
     scored: dict[tuple[str, ...], Record] = {}
     failed: list[Record] = []
     total = 0
@@ -190,7 +190,7 @@ def collect(records: Iterable[Record]) -> Results:
         groups[first.simulated, encoder_of(first)].append(
             Cell(plain(first.label), name, plain(first.scenario), tuple(same))
         )
-    # real features first, then the encoder with the most to show
+    # real features first, then the encoder with the most cells
     ranked = sorted(groups, key=lambda key: (key[0], -len(groups[key]), key[1]))
     labels = sorted({cell.label for found in groups.values() for cell in found} - {ZERO_SHOT}, key=label_order)
     return Results(
@@ -203,7 +203,7 @@ def collect(records: Iterable[Record]) -> Results:
 
 
 def has_score(record: Record) -> bool:
-    """Is there a number to show?"""
+    """Does the record have finite scores?"""
     values = [getattr(record, name) for name in NEEDED]
     return record.error is None and all(isinstance(v, int | float) and math.isfinite(v) for v in values)
 
@@ -220,7 +220,7 @@ def _cell_key(record: Record) -> tuple[str, ...]:
 
 
 def _dataset_names(records: Iterable[Record]) -> dict[tuple[str, str, str], str]:
-    """(dataset, encoder, hash) → a name: with the hash's beginning where two files of one encoder share a name."""
+    """(dataset, encoder, hash) → name. Files of one encoder with the same name get the start of the hash added."""
     hashes: dict[tuple[str, str], set[str]] = defaultdict(set)
     for record in records:
         hashes[record.dataset, encoder_of(record)].add(record.features_hash)
@@ -232,26 +232,26 @@ def _dataset_names(records: Iterable[Record]) -> dict[tuple[str, str, str], str]
 
 
 def sweep(scenario: str) -> Batches | None:
-    """The scenario, if it is a batch with a fixed number of classes: a point of a curve over K_eff."""
+    """The scenario, if its batches have a fixed number of classes: one point of a curve over K_eff; else None."""
     try:
         found = find_scenario(scenario)
     except KedgeError:
-        return None  # another package's scenario
+        return None  # not one of kedge's scenarios
     return found if isinstance(found, Batches) and found.k_min == found.k_max else None
 
 
 def scenario_order(scenario: str) -> Any:
-    """The named ones as the paper lists them, then those written out, by their numbers."""
+    """Sort key: named scenarios in the paper's order, then others by their numbers."""
     return order("scenario", scenario)
 
 
 def dataset_order(dataset: str) -> Any:
-    """The paper's datasets as it lists them, then others."""
+    """Sort key: the paper's datasets in its order, then others."""
     return order("dataset", dataset)
 
 
 def calibration(records: Iterable[Record]) -> tuple[float, float] | None:
-    """Expected calibration error before and after, averaged over runs by their number of images."""
+    """Expected calibration error of zero-shot and of the method: means weighted by images; None if unknown."""
     known = [
         (r.zero_shot_calibration_error, r.calibration_error, r.images or 1)
         for r in records
@@ -264,10 +264,10 @@ def calibration(records: Iterable[Record]) -> tuple[float, float] | None:
 
 
 def label_order(label: str) -> Any:
-    """Zero-shot first, plain methods next, then variants with settings."""
+    """Sort key: zero-shot, methods with default settings, variants."""
     return label != ZERO_SHOT, " " in label, order("label", label)
 
 
 def encoder_of(record: Record) -> str:
-    """The encoder's name, CLIP's in one spelling."""
-    return clip_name(record.encoder) or plain(record.encoder)
+    """The encoder's name as tables show it, printable."""
+    return plain(encoder_shown(record))

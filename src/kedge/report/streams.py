@@ -1,4 +1,4 @@
-"""The pictures of streams: accuracy along the way, which classes arrive when, and how alike the batches are."""
+"""Figures of streams: accuracy over time, which classes arrive when, and how similar the batches are."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BLUE = PALETTE[0][0]
 
 
 def along_streams(group: Group, looks: Looks) -> Picture | None:
-    """Accuracy so far along the first stream, and which classes were arriving, for the dataset with the longest one."""
+    """Running accuracy and class composition of the first stream, for the dataset with the longest stream."""
     streams = _longest_streams(group)
     panels, rows = [], []
     for scenario in sorted(streams, key=scenario_order):
@@ -45,7 +45,7 @@ def along_streams(group: Group, looks: Looks) -> Picture | None:
         lines = {ZERO_SHOT: first.series.zero_shot[:batches]}
         lines |= {cell.label: cell.records[0].series.accuracy[:batches] for cell in cells if cell.label != ZERO_SHOT}
         ends: list[tuple[float, str, str]] = []
-        settled: list[float] = []  # what the axis has to show: the first few batches jump about
+        settled: list[float] = []  # sets the axis limits: the first few batches vary too much
         for label, values in lines.items():
             one = looks(label)
             running = 100 * np.cumsum(np.multiply(values, first.series.images[:batches])) / seen
@@ -71,22 +71,22 @@ def along_streams(group: Group, looks: Looks) -> Picture | None:
     return Picture(
         "stream",
         "Along a stream, does adaptation help from the first image to the last?",
-        "Accuracy on all images so far, in the first stream of the dataset with the most batches; the tables have the "
-        "mean over batches, where a short last one counts in full. Below: which classes arrive when, a row per class "
-        "(neighbours merged where there are many), ordered by when they come.",
+        "Accuracy on all images so far, in the first stream of the dataset with the most batches. (The tables show the "
+        "mean over batches, in which a short last batch counts as much as any other.) Below: classes per batch, "
+        "one row per class in order of arrival (rows are merged if there are many).",
         panels,
         rows,
     )
 
 
 def _composition(axes: Axes, record: Record, images: float) -> None:
-    """A ribbon: time to the right, a row per class, dark where the class makes up much of the batch."""
+    """Class shares per batch: one row per class, one column per batch, darker for a larger share."""
     shares = np.array(record.series.composition).T  # classes × batches
     present = shares[shares.sum(axis=1) > 0]
     order = np.argsort(present @ np.arange(present.shape[1]) / present.sum(axis=1))
     image = coarser(coarser(present[order], 0, np.max), 1)
     axes.imshow(
-        tinted((image / image.max()) ** 0.4, BLUE),  # so that a class of which there is little is seen too
+        tinted((image / image.max()) ** 0.4, BLUE),  # the exponent makes rare classes visible
         aspect="auto",
         extent=(0, images, len(present), 0),
         interpolation="none",
@@ -97,7 +97,7 @@ def _composition(axes: Axes, record: Record, images: float) -> None:
 
 
 def correlation(group: Group) -> Picture | None:
-    """Cosines of the class proportions of any two batches of a stream: what the scenario is."""
+    """Cosine similarity of class proportions for all pairs of batches of a stream."""
     panels, rows = [], []
     streams = _longest_streams(group)
     nearest: list[tuple[str, float]] = []
@@ -112,7 +112,7 @@ def correlation(group: Group) -> Picture | None:
         figure, axes = canvas(3.9, scenario, source(group, f"{shortened(cell.dataset, 30)}, batches of one stream"))
         drawn = coarser(coarser(cosine, 0), 1)
         axes.imshow(tinted(drawn, BLUE), extent=(0.5, n + 0.5, n + 0.5, 0.5), interpolation="none")
-        axes.set_xlabel(f"batch   (next batch: {next_one:.2f}, any two: {any_two:.2f})")
+        axes.set_xlabel(f"batch   (mean: next {next_one:.2f}, any two {any_two:.2f})")
         axes.set_ylabel("batch")
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_locator(MaxNLocator(6, integer=True))
@@ -139,18 +139,18 @@ def correlation(group: Group) -> Picture | None:
     lowest, highest = min(nearest, key=lambda pair: pair[1]), max(nearest, key=lambda pair: pair[1])
     return Picture(
         "correlation",
-        "How alike are the batches of a stream? Neighbours: "
+        "How similar are the batches of a stream? Mean cosine of consecutive batches: "
         + (f"{lowest[1]:.2f} in {lowest[0]} to " if len(nearest) > 1 else "")
         + f"{highest[1]:.2f} in {highest[0]}",
-        "Cosine of the class proportions of every two batches of one stream, in order of arrival. A coloured block is "
-        "a stretch of the stream with the same classes.",
+        "Cosine of the class proportions for all pairs of batches of one stream, in order of arrival. A dark block is "
+        "a part of the stream with the same classes.",
         panels,
         rows,
     )
 
 
 def _scale(axes: Axes) -> None:
-    """From nothing to the full colour: 0 to 1."""
+    """The colour scale, 0 to 1."""
     bar = axes.inset_axes((1.05, 0.0, 0.05, 1.0))
     bar.imshow(tinted(np.linspace(0, 1, 64)[:, None], BLUE), origin="lower", aspect="auto", extent=(0, 1, 0, 1))
     bar.set_xticks([])
@@ -161,7 +161,7 @@ def _scale(axes: Axes) -> None:
 
 
 def _longest_streams(group: Group) -> dict[str, list[Cell]]:
-    """scenario → cells on the same stream, of the dataset that has the longest; methods in order."""
+    """scenario → cells scored on the same stream, for the dataset with the longest streams."""
     by_dataset: dict[str, dict[str, list[Cell]]] = defaultdict(lambda: defaultdict(list))
     for cell in sorted(group.main, key=lambda cell: label_order(cell.label)):
         if len(cell.records[0].series.composition) > 1:

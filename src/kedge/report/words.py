@@ -1,4 +1,4 @@
-"""Numbers and names as people read them."""
+"""Numbers and names as the report prints them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..errors import KedgeError
 
 
 def in_words(scenario: str) -> str:
-    """What arrives in a scenario; nothing about one that is not ours."""
+    """A scenario described in a few words; "" if it is not one of kedge's."""
     try:
         found = find_scenario(scenario)
     except KedgeError:
@@ -21,28 +21,28 @@ def in_words(scenario: str) -> str:
         case Whole():
             return "The whole dataset at once"
         case DirichletStream(gamma, size):
-            return f"A stream of batches of {size:,}, correlated by Dirichlet({gamma:g})"
+            return f"A stream of batches of {size:,}, classes correlated (Dirichlet, γ = {gamma:g})"
         case Separate(size):
-            return f"A stream of batches of {size:,}, class after class"
+            return f"A stream of batches of {size:,}, one class after another"
     return ""
 
 
 def plain(text: str) -> str:
-    """One line of printable text: names come from files that somebody else made."""
+    """One line of printable text. Names come from files, which may hold any character."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """`69.2`, of a share."""
+    """A share in percent: 0.692 → `69.2`."""
     return f"{100 * share:.{digits}f}"
 
 
 def rounded(value: float) -> str:
-    """Two digits that count: `0.090`, `1.2`, `350`."""
+    """Two significant digits below 10, whole numbers above: `0.090`, `1.2`, `350`."""
     return "∞" if math.isinf(value) else f"{value:,.0f}" if abs(value) >= 10 else f"{value:#.2g}"
 
 
 def points(share: float) -> str:
-    """`+4.1` or `−0.3`: a difference of shares, in points, always with its sign."""
+    """A difference of shares in percentage points, with its sign: `+4.1`, `−0.3`."""
     text = f"{100 * share:+.1f}"
     return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "\N{MINUS SIGN}")

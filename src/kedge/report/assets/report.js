@@ -1,4 +1,4 @@
-// Tables sort by a click on a header: numbers first from large to small, text from a to z, then the other way round.
+// A click on a header sorts its table: numbers from large to small, text from a to z; a second click reverses.
 "use strict";
 (() => {
   const value = (row, column) => {
@@ -17,7 +17,7 @@
     const missing = (text) => text === "";
     rows.sort((a, b) => {
       const [x, y] = [value(a, column), value(b, column)];
-      if (missing(x) || missing(y)) return missing(x) - missing(y); // a cell without a number is last, either way
+      if (missing(x) || missing(y)) return missing(x) - missing(y); // missing values stay last in both directions
       const order = numeric ? Number(x) - Number(y) : x.localeCompare(y, undefined, { numeric: true });
       return descending ? -order : order;
     });
@@ -29,7 +29,7 @@
   for (const button of document.querySelectorAll("th > button")) {
     button.addEventListener("click", () => sort(button.parentElement));
   }
-  // On paper nothing can be opened: open everything.
+  // Open all details before printing.
   addEventListener("beforeprint", () => {
     for (const details of document.querySelectorAll("details")) details.open = true;
   });
