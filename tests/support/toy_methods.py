@@ -83,7 +83,7 @@ class Tempered(Configured):
     """A wrapper: z^strength of another method, with rows scaled to sum 1."""
 
     name: ClassVar[str] = "tempered"
-    method: Method = setting(kedge.StatA(), "the method that is tempered")
+    method: Method = setting(kedge.ZeroShot(), "the method that is tempered")
     strength: float = setting(1.0, "exponent of z", above=0)
     note: str = setting("", "a remark, without effect")
 

@@ -66,7 +66,7 @@ def _check_plugin(found: Any, name: str) -> None:
         if isinstance(found, type) and isinstance(value, property):
             continue
         if not isinstance(value, kind):
-            what = "has no" if value is None else f"needs a {kind.__name__} as its"
+            what = "has no" if value is None else f"needs a {kind.__name__} object as its"
             raise SettingError(f"method {name!r} of another package {what} `{attribute}`.")
         if attribute == "name" and value != name:
             raise SettingError(f"method {name!r} of another package calls itself {value!r}. The names must be equal.")
