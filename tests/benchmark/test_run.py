@@ -308,7 +308,7 @@ class TestProcesses:
         class Local(Plain):
             name: ClassVar[str] = "local"
 
-        with pytest.raises(SettingError, match="can not be sent to another process"):
+        with pytest.raises(SettingError, match="cannot be sent to another process"):
             run(small(folder, methods=[Local()]), jobs=2)
         assert run(small(folder, methods=[Local()])).ran == 3
 
@@ -370,7 +370,7 @@ class TestRefusals:
 
     def test_a_place_that_can_not_be_written(self, folder: Path) -> None:
         (folder / "taken").write_text("")
-        with pytest.raises(FileError, match="can not make the folder"):
+        with pytest.raises(FileError, match="cannot make the folder"):
             run(small(folder), folder / "taken")
 
     @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Names, plug-ins and settings: what can be asked for, and what is said when it can not."""
+"""Names, plugins and settings: what is accepted, and the messages for what is not."""
 
 from __future__ import annotations
 
