@@ -33,7 +33,7 @@ from ..arrays import unit
 from ..errors import ContractError, SettingError, did_you_mean
 from ..features.text_head import TextHead
 from ..methods.contract import NONE, UNKNOWN, Batch, Prepares, Step, Traits
-from ..methods.registry import build, find_method, list_methods, make
+from ..methods.registry import build, list_methods, make
 from ..methods.settings import hints, settings_of
 from ..words import count
 from .stream import Stream
@@ -75,14 +75,13 @@ def method_checks(method: Any, skip: Mapping[str, str] | None = None) -> Iterato
 
 
 def _registered(text: str) -> Any:
-    """The method of a text; raises ContractError if another package registered the name with something unusable."""
-    name = text.partition(":")[0]
-    if name in list_methods():
-        try:
-            find_method(name)
-        except SettingError as error:
+    """The method of a text; raises ContractError if the name is registered and the method still cannot be made."""
+    try:
+        return build(text)
+    except SettingError as error:
+        if text in list_methods():
             raise ContractError(str(error)) from error
-    return build(text)
+        raise
 
 
 def _bound(check: Callable[[Any], None], method: Any, reason: str | None) -> Callable[[], None]:

@@ -51,6 +51,7 @@ def find_method(name: str) -> type[Any]:
         raise SettingError(f"unknown method {name!r}{did_you_mean(name, list_methods())}")
     try:
         cls = _plugins()[name].load()
+        hints(cls)
     except Exception as error:  # whatever the other package does
         raise SettingError(f"method {name!r} of another package does not load: {_one_line(error)}") from error
     if not isinstance(cls, type) or not is_dataclass(cls):
@@ -107,14 +108,14 @@ def build(method: str | Mapping[str, Any] | Method, settings: Mapping[str, Any] 
 def make(cls: type[Any], settings: Mapping[str, Any], name: str) -> Method:
     """An object of the class `cls`, registered as `name`. Inner methods may be texts or descriptions."""
     check_names(cls, settings, name)
+    for f in fields(cls):
+        if default_of(f) is MISSING and f.name not in settings:
+            example = f"{name}:stata" if f.name == INNER else f"{name}:{f.name}=…"
+            raise SettingError(f"method {name!r} needs the setting {f.name!r}. Write for example {example}")
     values = {
         key: build(value) if isinstance(value, str | Mapping) and hints(cls)[key] is Method else value
         for key, value in settings.items()
     }
-    for f in fields(cls):
-        if default_of(f) is MISSING and f.name not in values:
-            example = f"{name}:stata" if f.name == INNER else f"{name}:{f.name}=…"
-            raise SettingError(f"method {name!r} needs the setting {f.name!r}. Write for example {example}")
     try:
         made: Method = cls(**values)
     except KedgeError:
