@@ -136,13 +136,13 @@ class Grid:
 
 def merged(*layers: Options) -> Options:
     """Options of several layers: later layers replace earlier ones, and all of them replace the preset."""
-    said = {name: value for layer in layers for name, value in layer.items()}
-    preset = said.pop("preset", None)
+    options = {name: value for layer in layers for name, value in layer.items()}
+    preset = options.pop("preset", None)
     if preset is None:
-        return said
+        return options
     if preset not in PRESETS:
         raise SettingError(f"unknown preset {preset!r}{did_you_mean(str(preset), PRESETS)}")
-    return {**PRESETS[preset], **said}
+    return {**PRESETS[preset], **options}
 
 
 _KEYS: dict[str, tuple[type, str]] = {

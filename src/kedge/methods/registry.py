@@ -52,7 +52,7 @@ def find_method(name: str) -> type[Any]:
     try:
         cls = _plugins()[name].load()
         hints(cls)
-    except Exception as error:  # whatever the other package does
+    except Exception as error:  # any error in the other package
         raise SettingError(f"method {name!r} of another package does not load: {_one_line(error)}") from error
     if not isinstance(cls, type) or not is_dataclass(cls):
         raise SettingError(f"method {name!r} of another package is not a dataclass: {_one_line(cls)}")
@@ -64,8 +64,8 @@ def _check_plugin(found: Any, name: str) -> None:
     """Check `name` and `traits` of another package's method: of its class, or (if they are properties) of an object."""
     for attribute, kind in (("name", str), ("traits", Traits)):
         value = getattr(found, attribute, None)
-        if isinstance(found, type) and isinstance(value, property):
-            continue
+        if isinstance(found, type) and hasattr(value, "__get__"):
+            continue  # a property
         if not isinstance(value, kind):
             what = "has no" if value is None else f"needs a {kind.__name__} object as its"
             raise SettingError(f"method {name!r} of another package {what} `{attribute}`.")
@@ -79,7 +79,7 @@ def build(method: str | Mapping[str, Any] | Method, settings: Mapping[str, Any] 
     "stata"                          a registered name
     "tempered:stata:alpha=10"        a text, see `parse_method`
     {"name": "stata", "alpha": 10}   a description, see `settings`; an inner method is a description or a text
-    StatA(alpha=10)                  a method object, which is returned as it is
+    StatA(alpha=10)                  a method object, which is returned unchanged
 
     settings: further settings of the method that is named first.
     """
@@ -118,12 +118,12 @@ def make(cls: type[Any], settings: Mapping[str, Any], name: str) -> Method:
     }
     try:
         made: Method = cls(**values)
+        if name in _plugins():
+            _check_plugin(made, name)
     except KedgeError:
         raise
-    except Exception as error:  # whatever the other package does
+    except Exception as error:  # any error in the other package
         raise SettingError(f"method {name!r} cannot be made: {_one_line(error)}") from error
-    if name in _plugins():
-        _check_plugin(made, name)
     return made
 
 
@@ -137,7 +137,7 @@ def parse_method(text: str) -> dict[str, Any]:
     tempered:strength=2:stata:alpha=10       settings of both
 
     Grammar: text = name [":" settings] [":" text]; settings = name "=" value {"," name "=" value}. A part with "=" is
-    settings, a part without is a name. A value with ":" or "," cannot be written so: use the description.
+    settings, a part without is a name. Text cannot hold a value with ":" or ","; a description can.
     """
     name, *parts = (part.strip() for part in text.split(":"))
     cls = find_method(name)
