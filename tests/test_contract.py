@@ -44,7 +44,14 @@ def test_contract(check: Callable[[], None]) -> None:
     check()
 
 
-@pytest.mark.parametrize("method", [toy.Plain(), toy.Running(), toy.Viewing()])
+HONEST = [
+    *(toy.Plain(), toy.Running(), toy.Viewing(), toy.Told()),
+    *(toy.Tempered(kedge.ZeroShot(), strength=0.5, note="half"), toy.Tempered(kedge.OGA()), toy.Tempered(kedge.MTA())),
+    toy.Bare(kedge.ZeroShot()),
+]
+
+
+@pytest.mark.parametrize("method", HONEST, ids=lambda method: type(method).__name__)
 def test_honest_methods_pass(method: Any) -> None:
     check_method(method)
 
@@ -53,6 +60,7 @@ BROKEN: list[tuple[Any, set[str]]] = [
     (toy.Changeable(), {"settings_are_frozen"}),
     (toy.BadName(), {"has_name_and_traits"}),
     (toy.BadTraits(), {"has_name_and_traits"}),
+    (toy.NameIsASetting(), {"has_name_and_traits"}),
     (toy.CrashesForOneImage(), {"rows_on_simplex"}),
     (toy.DividesByPrototypeDistance(), {"rows_on_simplex_for_twin_classes"}),
     (toy.DividesByImageDistance(), {"rows_on_simplex_for_twin_images"}),
@@ -67,12 +75,21 @@ BROKEN: list[tuple[Any, set[str]]] = [
     (toy.DependsOnOrder(), {"permuted_images_permute_rows"}),
     (toy.PrefersTheFirstClass(), {"permuted_classes_permute_columns"}),
     (toy.KeepsAnUndeclaredState(), {"memory_is_as_declared"}),
+    (toy.IgnoresKnown(), {"known_labels_are_kept"}),
+    (toy.DropsKnownRows(), {"known_labels_are_kept"}),
+    (toy.WritesToKnown(), {"changes_nothing_it_is_given"}),
     (toy.TensorInInfo(), {"info_is_json"}),
     # What these do is seen by more than one check, rightly.
     (toy.TupleSetting(), {"settings_survive_json", "saved_stream_continues"}),
     (
         toy.Random(),
-        {"repeats_bit_for_bit", "sees_only_the_features", "saved_stream_continues", "memory_is_as_declared"},
+        {
+            "repeats_bit_for_bit",
+            "sees_only_the_features",
+            "saved_stream_continues",
+            "memory_is_as_declared",
+            "unknown_labels_change_nothing",
+        },
     ),
     (
         toy.StateOfNumbers(),

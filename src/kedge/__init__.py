@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .labelling.classify import classify
     from .labelling.predictions import Predictions
     from .labelling.stream import Result, Stream, adapt
-    from .methods.contract import Batch, Method, Step, Traits
+    from .methods.contract import NONE, Batch, Method, Step, Traits
     from .methods.dmn import DMN
     from .methods.em_dirichlet import EMDirichlet
     from .methods.kedge import Kedge
@@ -54,7 +54,7 @@ _MODULE_OF = {
     "simulate": "features.simulate",
     "load_encoder": "encoders.names",
     "find_dataset": "images.datasets",
-    **dict.fromkeys(("Batch", "Method", "Step", "Traits"), "methods.contract"),
+    **dict.fromkeys(("NONE", "Batch", "Method", "Step", "Traits"), "methods.contract"),
     **dict.fromkeys(("find_method", "list_methods"), "methods.registry"),
     "DMN": "methods.dmn",
     "EMDirichlet": "methods.em_dirichlet",
@@ -82,6 +82,7 @@ _MODULE_OF = {
 __all__ = [
     "DMN",
     "MTA",
+    "NONE",
     "OGA",
     "TDA",
     "Batch",

@@ -308,7 +308,7 @@ class TestProcesses:
         class Local(Plain):
             name: ClassVar[str] = "local"
 
-        with pytest.raises(SettingError, match="can not be sent to another process"):
+        with pytest.raises(SettingError, match="cannot be sent to another process"):
             run(small(folder, methods=[Local()]), jobs=2)
         assert run(small(folder, methods=[Local()])).ran == 3
 
@@ -370,7 +370,7 @@ class TestRefusals:
 
     def test_a_place_that_can_not_be_written(self, folder: Path) -> None:
         (folder / "taken").write_text("")
-        with pytest.raises(FileError, match="can not make the folder"):
+        with pytest.raises(FileError, match="cannot make the folder"):
             run(small(folder), folder / "taken")
 
     @pytest.mark.parametrize(
@@ -493,7 +493,7 @@ class TestPresets:
         assert {name for _, name in fitting} <= set(list_methods())
         left_out = "\n".join(planned.left_out)
         assert f"{files[0]}: method 'viewing' needs augmented views" in left_out
-        assert "broken: method 'broken' of another package does not load" in left_out
+        assert "method 'broken' of another package does not load" in left_out
 
     def test_ablations_leave_out_more_classes_than_there_are(self, folder: Path) -> None:
         planned = plan_cells(Grid.of([folder / "birds.safetensors"], **PRESETS["alpha"]))  # 6 classes

@@ -368,5 +368,5 @@ class TestViews:
     def test_the_picture_is_a_png(self, tmp_path: Path) -> None:
         draw_plan(draw("low", LABELS, tasks=3), LABELS, tmp_path / "plan.png", "simulated")
         assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
-        with pytest.raises(FileError, match=r"ends in \.png"):
+        with pytest.raises(FileError, match=r"must end in \.png"):
             draw_plan(draw("low", LABELS, tasks=3), LABELS, tmp_path / "plan.pdf", "simulated")

@@ -130,7 +130,7 @@ def test_a_preset(birds: Path) -> None:
         (["bench", "BIRDS", "--preset", "tabel1"], "error: unknown preset 'tabel1'; did you mean 'table1'"),
         (["bench", "--grid", "none.toml"], "error: no file none.toml"),
         (["table", "none"], "error: no file "),
-        (["plan", "BIRDS", "--scenario", "low", "--draw", "x.jpg"], "error: can not draw x.jpg"),
+        (["plan", "BIRDS", "--scenario", "low", "--draw", "x.jpg"], "error: cannot draw x.jpg"),
         (["plan", "BIRDS", "--scenario", "low", "--save", "no/x"], "error: cannot write no/x: there is no folder no"),
         (["plan", "BIRDS", "--scenario", "lwo"], "error: unknown scenario 'lwo'"),
         (["report", "none"], "error: no file "),

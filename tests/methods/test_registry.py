@@ -1,7 +1,9 @@
-"""Names, plug-ins and settings: what can be asked for, and what is said when it can not."""
+"""Names, plugins and settings: what is accepted, and the messages for what is not."""
 
 from __future__ import annotations
 
+import functools
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ import pytest
 
 import kedge
 from cases import simulated
+from command import run
 from kedge import SettingError, StatA
 from kedge.methods import registry
 from kedge.methods.contract import Method, Traits
@@ -107,14 +110,83 @@ class Impostor(ZeroShot):
     """Announces itself as ours."""
 
 
+@dataclass(frozen=True)
+class Nameless(Configured):
+    traits: ClassVar[Traits] = ZeroShot.traits
+    init, step = ZeroShot.init, ZeroShot.step
+
+
+@dataclass(frozen=True)
+class Traitless(Configured):
+    name: ClassVar[str] = "traitless"
+    init, step = ZeroShot.init, ZeroShot.step
+
+
+@dataclass(frozen=True)
+class WrongTraits(Traitless):
+    name: ClassVar[str] = "wrong-traits"
+    traits: ClassVar[dict[str, str]] = {"needs": "features"}
+
+
+@dataclass(frozen=True)
+class LateName(ZeroShot):
+    """Its name is known only of an object."""
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return "later"
+
+
+@dataclass(frozen=True)
+class Explodes(ZeroShot):
+    name: ClassVar[str] = "explodes"
+
+    def __post_init__(self) -> None:
+        raise RuntimeError("no\nlicence")
+
+
+@dataclass(frozen=True)
+class LateTraits(ZeroShot):
+    name: ClassVar[str] = "late-traits"
+
+    @functools.cached_property
+    def traits(self) -> Traits:  # type: ignore[override]
+        raise KeyError("inner")
+
+
+@dataclass(frozen=True)
+class LostType(ZeroShot):
+    name: ClassVar[str] = "lost-type"
+    size: NoSuchType = 1  # type: ignore[name-defined]  # noqa: F821
+
+
+def no_class() -> None: ...
+
+
+PACKAGE = "of another package"
+BROKEN_PLUGINS = {
+    "absent": ("no_such_module_of_ours:Nothing", f"method 'absent' {PACKAGE} does not load: No module named"),
+    "explodes": (f"{__name__}:Explodes", "method 'explodes' cannot be made: no licence"),
+    "function": (f"{__name__}:no_class", f"method 'function' {PACKAGE} is not a dataclass: <function no_class"),
+    "late": (f"{__name__}:LateName", f"method 'late' {PACKAGE} calls itself 'later'. The names must be equal."),
+    "late-traits": (f"{__name__}:LateTraits", "method 'late-traits' cannot be made: 'inner'"),
+    "lost-type": (f"{__name__}:LostType", f"method 'lost-type' {PACKAGE} does not load: name 'NoSuchType' is not"),
+    "nameless": (f"{__name__}:Nameless", f"method 'nameless' {PACKAGE} has no `name`."),
+    "other": (f"{__name__}:Plugged", f"method 'other' {PACKAGE} calls itself 'plugged'. The names must be equal."),
+    "traitless": (f"{__name__}:Traitless", f"method 'traitless' {PACKAGE} has no `traits`."),
+    "wrong-traits": (
+        f"{__name__}:WrongTraits",
+        f"method 'wrong-traits' {PACKAGE} needs a Traits object as its `traits`.",
+    ),
+}
+
+
 @pytest.fixture
 def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Another package that announces three methods, of which one does not load and one has a name of ours."""
-    points = [
-        EntryPoint("plugged", f"{__name__}:Plugged", registry.ENTRY_POINTS),
-        EntryPoint("absent", "no_such_module_of_ours:Nothing", registry.ENTRY_POINTS),
-        EntryPoint("stata", f"{__name__}:Impostor", registry.ENTRY_POINTS),
-    ]
+    """Another package with a method that works, one with the name of a built-in, and many that do not work."""
+    good = {"plugged": f"{__name__}:Plugged", "stata": f"{__name__}:Impostor"}
+    places = {**good, **{name: place for name, (place, _) in BROKEN_PLUGINS.items()}}
+    points = [EntryPoint(name, place, registry.ENTRY_POINTS) for name, place in places.items()]
     monkeypatch.setattr(registry, "entry_points", lambda group: points if group == "kedge.methods" else [])
     registry._plugins.cache_clear()
     yield
@@ -122,7 +194,7 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_plugins_are_methods_like_ours(plugins: None) -> None:
-    assert list_methods()[-2:] == ("absent", "plugged")
+    assert set(list_methods()) >= {"absent", "plugged"}
     x, t = simulated(5, 3)
     assert kedge.adapt(x, t, method="plugged").info["method"] == "plugged"
     with pytest.raises(SettingError, match="did you mean 'plugged'"):
@@ -134,10 +206,33 @@ def test_plugins_do_not_take_our_names(plugins: None) -> None:
     assert list_methods().count("stata") == 1
 
 
-def test_a_broken_plugin_is_named_and_harms_nobody(plugins: None) -> None:
-    with pytest.raises(SettingError, match="method 'absent' of another package does not load: No module named"):
-        build("absent")
+@pytest.mark.parametrize("name", BROKEN_PLUGINS)
+def test_a_broken_plugin_is_reported_in_one_line(plugins: None, name: str) -> None:
+    message = BROKEN_PLUGINS[name][1]
+    with pytest.raises(SettingError) as caught:
+        build(name)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(kedge.ContractError) as checked:
+        kedge.check_method(name)
+    assert str(checked.value) == str(caught.value)
+
+
+def test_broken_plugins_do_not_disturb_the_others(plugins: None) -> None:
     assert build("stata") == StatA()
+    rows = {row["name"]: row for row in json.loads(run("ls", "methods", "--json").out)["methods"]}
+    grid = kedge.Grid.of(["x"], methods=["all"], scenarios=["all"])
+    assert {"stata", "plugged"} <= {method.name for method in grid.methods}
+    assert len(grid.left_out) == len(BROKEN_PLUGINS)
+    for name, (_, message) in BROKEN_PLUGINS.items():
+        assert rows[name]["error"].startswith(message)
+        assert any(reason.startswith(message) for reason in grid.left_out)
+    assert rows["plugged"]["paper"] == "CLIP"
+    shown = run("ls", "methods")
+    assert (shown.code, shown.err) == (0, "")
+    assert len([line for line in shown.out.splitlines() if PACKAGE in line or "cannot be made" in line]) == len(
+        BROKEN_PLUGINS
+    )
 
 
 # Settings

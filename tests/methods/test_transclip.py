@@ -146,7 +146,7 @@ def test_without_graph_and_likelihood_it_is_zero_shot() -> None:
 
 @pytest.mark.parametrize("n", [3, 30])
 def test_confident_start(n: int) -> None:
-    """The means of the 8 images that are surest of each class, or of all there are."""
+    """The means of the 8 most confident images of each class, or of all if there are fewer."""
     x, t = simulated(n, 4, noise=1.0)
     y = (100 * x @ t.T).softmax(dim=1)
     mu = torch.stack([normalize(x[y[:, k].argsort(descending=True)[:8]].mean(dim=0), dim=0) for k in range(4)])

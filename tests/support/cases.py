@@ -8,13 +8,11 @@ import torch
 from torch import Tensor
 
 from kedge.arrays import unit
-from kedge.methods.registry import find_method, list_methods
+from kedge.methods.registry import build, list_methods
 
 # Real features and recorded outputs: beside the project, not in it
 SHARED = Path(__file__).resolve().parents[3] / "shared"
-ON_FEATURES = [
-    name for name in list_methods() if find_method(name).traits.needs == "features"
-]  # nothing else is needed
+ON_FEATURES = [name for name in list_methods() if build(name).traits.needs == "features"]  # nothing else is needed
 WITHOUT_SHARED = "the folder ../shared (real features, recorded outputs) is not here"
 
 

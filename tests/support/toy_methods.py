@@ -1,4 +1,4 @@
-"""Small methods for the tests: three that keep the contract, and many that each break it in one place."""
+"""Small methods for the tests: five that keep the contract, and many that each break it in one place."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+import kedge
 from kedge import Batch, Step, TextHead
-from kedge.methods.contract import State, Traits
+from kedge.methods.contract import Method, State, Traits
+from kedge.methods.settings import Configured, setting
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,57 @@ class Viewing(Plain):
         return Step(None, z, {"views": batch.views.shape[1], "dtype": str(batch.views.dtype)})
 
 
+@dataclass(frozen=True)
+class Told(Plain):
+    """Zero-shot that keeps known labels; an image of none of the classes gets the uniform distribution."""
+
+    name: ClassVar[str] = "told"
+    traits: ClassVar[Traits] = replace(Plain.traits, known=True)
+
+    def z(self, batch: Batch) -> Tensor:
+        z, k = super().z(batch), batch.head.k
+        if batch.known is not None:
+            z[batch.known >= 0] = torch.eye(k, dtype=z.dtype)[batch.known[batch.known >= 0]]
+            z[batch.known == kedge.NONE] = 1 / k
+        return z
+
+
+@dataclass(frozen=True)
+class Tempered(Configured):
+    """A wrapper: z^strength of another method, with rows scaled to sum 1."""
+
+    name: ClassVar[str] = "tempered"
+    method: Method = setting(kedge.ZeroShot(), "the method that is tempered")
+    strength: float = setting(1.0, "exponent of z", above=0)
+    note: str = setting("", "a remark, without effect")
+
+    @property
+    def traits(self) -> Traits:
+        return replace(self.method.traits, paper="none", year=2000)
+
+    def init(self, head: TextHead) -> State | None:
+        return self.method.init(head)
+
+    def step(self, state: State | None, batch: Batch) -> Step:
+        step = self.method.step(state, batch)
+        return Step(step.state, (self.strength * step.z.log()).softmax(dim=1), {**step.info, "note": self.note})
+
+
+@dataclass(frozen=True)
+class Bare:
+    """A wrapper whose inner method has no default; not a Configured."""
+
+    method: Method
+    name: ClassVar[str] = "bare"
+    traits: ClassVar[Traits] = Plain.traits
+
+    def init(self, head: TextHead) -> State | None:
+        return self.method.init(head)
+
+    def step(self, state: State | None, batch: Batch) -> Step:
+        return self.method.step(state, batch)
+
+
 # From here on, broken ones.
 BATCH = replace(Plain.traits, scope="batch")
 
@@ -96,7 +149,7 @@ class BadTraits(Plain):
 
 
 @dataclass(frozen=True)
-class KeywordOnly(Plain):
+class KeywordOnly(Told):
     def init(self, head: TextHead, *, seed: int) -> State | None:  # type: ignore[override]
         return None
 
@@ -243,6 +296,39 @@ class CountsOutsideTheState(Running):
         seen = len(self.hidden)
         self.hidden[seen] = 1
         return Step(step.state, (step.z.log() * (1 + 0.01 * seen)).softmax(dim=1), step.info)
+
+
+@dataclass(frozen=True)
+class IgnoresKnown(Plain):
+    traits: ClassVar[Traits] = Told.traits
+
+
+@dataclass(frozen=True)
+class DropsKnownRows(Told):
+    """Returns only the rows that are not known."""
+
+    def z(self, batch: Batch) -> Tensor:
+        return super().z(batch) if batch.known is None else super().z(batch)[batch.known < 0]
+
+
+@dataclass(frozen=True)
+class WritesToKnown(Told):
+    def z(self, batch: Batch) -> Tensor:
+        z = super().z(batch)
+        if batch.known is not None:
+            batch.known.clamp_min_(-1)
+        return z
+
+
+@dataclass(frozen=True)
+class NameIsASetting:
+    """Then a description has two names."""
+
+    name: str = "name-is-a-setting"
+    traits: ClassVar[Traits] = Plain.traits
+    init = Plain.init
+    step = Plain.step
+    z = Plain.z
 
 
 @dataclass(frozen=True)

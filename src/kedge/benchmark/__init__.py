@@ -1,1 +1,1 @@
-"""For science: scenarios, plans, scores and records."""
+"""Benchmarks: scenarios, plans, scores and records."""

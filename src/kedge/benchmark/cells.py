@@ -1,4 +1,4 @@
-"""The cells of a grid: one method on one feature file in one scenario with one seed. A cell is a file of results."""
+"""The cells of a grid: one method on one feature file in one scenario with one seed. Each cell has its own file."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ..errors import InputError, KedgeError, SettingError
 from ..features.feature_set import FeatureSet
 from ..features.image_source import ImageSource
 from ..methods.contract import Method, unmet_needs
-from ..methods.settings import changed_settings, settings_of
+from ..methods.settings import changed_settings, description
 from .grid import Grid
 from .record import SCHEMA, Record, label
 from .scenarios import Batches, Scenario, Whole, describe, task_count
 
-PART = 60  # characters of each part of a file name
+PART = 60  # maximum length of each part of a file name
 
 
 @dataclass(frozen=True)
 class FeatureFile:
-    """What a cell has to know of its feature file."""
+    """Facts about a feature file that the cells need."""
 
     path: Path
-    hash: str  # of its content
+    hash: str  # sha256 of its content
     dataset: str
     encoder: str
     weights: str  # sha256 of the encoder's weights, if known
@@ -38,7 +38,7 @@ class FeatureFile:
 
     @classmethod
     def of(cls, path: Path, features: FeatureSet) -> FeatureFile:
-        """Of labelled features; refuses others."""
+        """The facts; raises InputError if the features have no labels."""
         if features.labels is None:
             raise InputError(f"{path} has no labels, and a benchmark needs them. Add `labels` to the feature file.")
         return cls(
@@ -56,7 +56,7 @@ class FeatureFile:
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry of the grid, with all that its result depends on."""
+    """One cell, with everything that its result depends on."""
 
     method: Method
     file: FeatureFile
@@ -66,10 +66,9 @@ class Cell:
 
     @cached_property
     def name(self) -> str:
-        """Of its record: readable, and with a hash of everything that would make it another cell."""
+        """The name of its file: readable, with a hash of everything that defines the cell."""
         defined_by = {
-            "method": self.method.name,
-            "settings": settings_of(self.method),
+            "method": description(self.method),
             "features": self.file.hash,
             "dataset": self.file.dataset,
             "scenario": [self.scenario.kind, asdict(self.scenario)],  # type: ignore[call-overload]
@@ -83,19 +82,19 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """The method, with the settings that are not its defaults."""
+        """The method with its changed settings."""
         return label(self.method.name, changed_settings(self.method))
 
     def path(self, folder: Path) -> Path:
-        """Where its record is: a file that exists is a cell that is done."""
+        """The file of its record. If the file exists, the cell is done."""
         return folder / f"{self.name}.json"
 
     def failure(self, folder: Path) -> Path:
-        """Where its record is if it failed; it is run again the next time."""
+        """The file of its record if it failed. A failed cell runs again the next time."""
         return folder / f"{self.name}.failed.json"
 
     def failed(self, error: str) -> Record:
-        """The record of its failure."""
+        """A record of the cell with this error and no scores."""
         return Record(
             method=self.method.name,
             settings=changed_settings(self.method),
@@ -114,7 +113,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Planned:
-    """The cells of a grid, and what was left out of it and why."""
+    """The cells of a grid, and what was left out, with reasons."""
 
     cells: tuple[Cell, ...]
     left_out: tuple[str, ...]
@@ -125,10 +124,10 @@ def plan_cells(
     load: Callable[[Path], FeatureSet] = FeatureSet.load,
     images: Callable[[FeatureSet], ImageSource] = ImageSource.of,
 ) -> Planned:
-    """Open and check every feature file, and lay out the cells; refuses what can not be run.
+    """Open and check every feature file and list the cells; raises SettingError for a cell that cannot run.
 
-    Cells of one feature file, and of one plan, follow each other. Where nothing is random there is one seed, 0.
-    Images and their encoder are opened only if one of the methods needs them.
+    Cells with the same feature file and the same plan are adjacent. A scenario without randomness has one seed, 0.
+    Images and their encoder are opened only if a method needs them.
     """
     cells: dict[str, Cell] = {}
     left_out = dict.fromkeys(grid.left_out)
@@ -155,7 +154,7 @@ def plan_cells(
 
 
 def _why_not(images: Callable[[FeatureSet], ImageSource], features: FeatureSet) -> str:
-    """Why the images or the encoder of the features can not be had; "" if they can."""
+    """Why the images or the encoder of the features cannot be opened; "" if they can."""
     try:
         images(features)
     except KedgeError as error:
@@ -164,7 +163,7 @@ def _why_not(images: Callable[[FeatureSet], ImageSource], features: FeatureSet) 
 
 
 def _unfit(method: Method, file: FeatureFile, no_images: str, scenario: Scenario | None) -> str:
-    """Why the method can not run on the file, or the scenario would not be on it what it says; "" if all is well."""
+    """Why the method cannot run on the file, or the file has too few classes for the scenario; "" if neither."""
     if method.traits.needs == "encoder" and no_images:
         return f"method {method.name!r} needs the images and their encoder, and {no_images}"
     if missing := unmet_needs(method, views=file.views, encoder=True):

@@ -1,4 +1,4 @@
-"""One cell: a method on labelled features in a scenario. Pure: no files, no printing; the method never sees a label."""
+"""Evaluate one method on labelled features in one scenario. No files, no printing; the method never sees a label."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from .plan import Plan, draw
 from .record import Record, Series
 from .scenarios import Scenario
 
-TABLE_ENTRIES = 1 << 28  # of what is computed once for all images, n×(k+d): more is computed for each batch instead
-COMPOSITION_BATCHES = 400  # a longer stream's class composition is not kept: no picture shows more
+TABLE_ENTRIES = 1 << 28  # maximum size, n×(k+d), of tables computed once for all images; else computed per batch
+COMPOSITION_BATCHES = 400  # number of batches of a stream whose class composition is kept, for the figures
 
 
 def evaluate(
@@ -43,12 +43,12 @@ def evaluate(
     images: ImageSource | None = None,
     **settings: Any,
 ) -> Record:
-    """Run the plan of a scenario (or a plan made before) and score it; zero-shot is scored on the same images.
+    """Run a method on the plan of a scenario (or on a given plan) and score it; zero-shot is scored on the same images.
 
-    images: for methods that adapt the encoder, if it is open already; else it is opened where the features say.
+    images: for methods that adapt the encoder; by default opened from where the features say.
 
-    The seconds are the method's own, with what it prepares once for all images; zero-shot's probabilities are made
-    before.
+    `seconds` is the time in the method, including tables that it prepares once for all images, but not the time for
+    zero-shot probabilities.
     """
     chosen = build(method, settings)
     if features.labels is None:
@@ -63,7 +63,7 @@ def evaluate(
         plan = draw(scenario, labels, seed, tasks)
     scores = _Scores(features.head.k)
     for number, indices, step, zero_shot, seconds in _steps(chosen, features, plan, source):
-        if not math.isfinite(float(step.z.sum())):  # argmax would give a label all the same
+        if not math.isfinite(float(step.z.sum())):  # argmax would hide it
             raise ContractError(f"{chosen.name} gave probabilities that are not finite, in task {number}.")
         scores.add(number, labels[indices], _Answer.of(step.z), zero_shot, seconds)
     return scores.record(
@@ -86,23 +86,23 @@ def evaluate(
 
 
 class _Answer(NamedTuple):
-    """For each of n images the label, and the probability it was given."""
+    """The label of each of n images, and its probability."""
 
     labels: NDArray[np.int64]
     confidence: NDArray[Any]
 
     @classmethod
     def of(cls, z: Tensor) -> _Answer:
-        """From probabilities, n×k."""
+        """From probabilities z, n×k."""
         best, labels = z.max(dim=1)
         return cls(labels.numpy(), best.numpy())
 
     @classmethod
     def of_zero_shot(cls, batch: Batch) -> _Answer:
-        """The encoder's own."""
+        """From the zero-shot probabilities of a batch."""
         if len(batch.features) * batch.head.k <= TABLE_ENTRIES:
             best, labels = batch.log_zero_shot.max(dim=1)
-        else:  # the method may do without so large an array
+        else:  # in blocks: the method may not need so large an array
             blocks = row_blocks((len(batch.features), batch.head.k))
             found = [batch.head.log_zero_shot(batch.features[rows]).max(dim=1) for rows in blocks]
             best, labels = (torch.cat(column) for column in zip(*found, strict=True))
@@ -112,10 +112,10 @@ class _Answer(NamedTuple):
 def _steps(
     method: Method, features: FeatureSet, plan: Plan, source: ImageSource | None
 ) -> Iterator[tuple[int, NDArray[np.int64], Step, _Answer, float]]:
-    """Of every batch of a plan: the task's number, the images, the step, zero-shot's answer and the step's seconds."""
+    """For each batch of a plan: the task number, the images, the step, the zero-shot answer and the seconds."""
     x, head = unit_rows(features.image_features, like=features.head.features), features.head
     sizes = [len(indices) for episode in plan.episodes for indices in episode]
-    only_one = len(sizes) == 1  # then it may be long, and is worth a progress bar of its own
+    only_one = len(sizes) == 1  # then the step may be long, and shows its own progress bar
     everyone = Batch(x, head)
     tables: dict[str, Tensor] = {}
     spent = 0.0
@@ -130,7 +130,7 @@ def _steps(
         state = method.init(head)
         for indices in episode:
             rows = torch.from_numpy(indices)
-            whole = only_one and np.array_equal(indices, np.arange(len(x)))  # all images, in their order, need no copy
+            whole = only_one and np.array_equal(indices, np.arange(len(x)))  # no copy of all images in order
             batch = Batch(
                 x if whole else x.index_select(0, rows),
                 head,
@@ -140,7 +140,7 @@ def _steps(
                 tables={name: table.index_select(0, rows) for name, table in tables.items()},
             )
             before = _Answer(*(column[indices] for column in zero_shot)) if tables else _Answer.of_zero_shot(batch)
-            with nullcontext() if only_one else hidden(), torch.no_grad():  # progress bars would be timed too
+            with nullcontext() if only_one else hidden(), torch.no_grad():  # without progress bars, which take time
                 start = time.perf_counter()
                 step = method.step(state, batch)
                 spent += time.perf_counter() - start
@@ -150,7 +150,7 @@ def _steps(
 
 
 class _Scores:
-    """Adds up batches; `record` makes the scores of them."""
+    """Accumulates batches; `record` computes the scores."""
 
     def __init__(self, k: int) -> None:
         self.k, self.series = k, Series()

@@ -1,26 +1,27 @@
 """The grid of a benchmark: methods × feature files × scenarios × seeds. From arguments, a file or a preset.
 
-A grid file is TOML. What it leaves out can be said on the command line; its paths are relative to the file.
+A grid file is TOML. Command-line flags add what it leaves out. Its paths are relative to the file.
 
     methods = ["zero-shot", "stata", {name = "stata", alpha = 10}]    # or "stata:alpha=10"; "all" is every method
+    # a wrapper: "tempered:stata:alpha=10", or {name = "tempered", method = {name = "stata", alpha = 10}}
     features = ["features/*.safetensors"]
     scenarios = ["very-low", "batches:size=64,k_min=5,k_max=5"]
     seeds = [0, 1]
-    tasks = 100            # instead of each scenario's own number
-    preset = "table1"      # for what the other keys do not say
+    tasks = 100            # default: the scenario's own number
+    preset = "table1"      # for the keys that are missing
     out = "results"
     jobs = 2
 
-| preset  | of the StatA paper                          | methods                     | scenarios                      |
+| preset  | in the StatA paper                          | methods                     | scenarios                      |
 |---------|---------------------------------------------|-----------------------------|--------------------------------|
 | table1  | Table 1, batches                            | all that fit the file       | very-low to very-high, all     |
 | table2  | Table 2, streams (ours keep the last batch) | all that fit the file       | the four streams               |
-| alpha   | ablation of the anchor's weight             | zero-shot, StatA, 6 weights | 64 and 1000, K_eff fixed       |
+| alpha   | ablation of the anchor weight               | zero-shot, StatA, 6 weights | 64 and 1000, K_eff fixed       |
 | beta    | soft against hard β                         | zero-shot, StatA, both      | 1000 and 5000, K_eff fixed     |
 | runtime | runtime table                               | zero-shot, StatA            | batches of 1000, the whole set |
 
-Of the ablations, a number of classes that a feature file does not have is left out. The paper does not print the
-weights of its ablation; these are ours.
+The ablations skip scenarios with more classes than the feature file has. The paper does not print the weights of its
+ablation; these are ours.
 """
 
 from __future__ import annotations
@@ -35,8 +36,7 @@ from typing import Any, TypeVar
 from ..errors import FileError, SettingError, did_you_mean
 from ..files import existing
 from ..methods.contract import Method
-from ..methods.registry import build, find_method, list_methods
-from ..methods.settings import parse
+from ..methods.registry import build, list_methods
 from .scenarios import Scenario, find_scenario
 
 if sys.version_info >= (3, 11):
@@ -45,7 +45,7 @@ else:
     import tomli as tomllib
 
 T = TypeVar("T")
-Options = dict[str, Any]  # a grid as people write it: the arguments of `Grid.of`, and `preset`
+Options = dict[str, Any]  # the arguments of `Grid.of`, and `preset`
 
 
 def _fixed(size: int, *classes: int) -> list[str]:
@@ -77,7 +77,7 @@ PRESETS: dict[str, Options] = {
 
 @dataclass(frozen=True)
 class Grid:
-    """What to run, and where to. Make one with `Grid.of`, or from a file with `Grid.load`."""
+    """What to run, and the output folder. Make one with `Grid.of`, or from a file with `Grid.load`."""
 
     methods: tuple[Method, ...]
     features: tuple[Path, ...]
@@ -86,8 +86,8 @@ class Grid:
     tasks: int | None  # None: each scenario's own number
     jobs: int
     out: Path
-    fitting: bool  # leave out what does not fit a feature file, instead of refusing it
-    left_out: tuple[str, ...]  # of "all" methods, those that do not load
+    fitting: bool  # leave out what does not fit a feature file, instead of raising an error
+    left_out: tuple[str, ...]  # why some of "all" methods are missing
 
     @classmethod
     def of(
@@ -101,7 +101,7 @@ class Grid:
         out: str | Path = "kedge-bench",
         fitting: bool = False,
     ) -> Grid:
-        """A grid of names and objects. All is checked here but the feature files, which are opened to plan it.
+        """A grid from names and objects. Everything is checked here except the feature files.
 
         A preset is a set of arguments: Grid.of(**PRESETS["table1"], features=["birds.safetensors"]).
         """
@@ -113,7 +113,7 @@ class Grid:
                 chosen += loaded
                 left_out += broken
             else:
-                chosen.append(_method(entry))
+                chosen.append(build(entry))
         return cls(
             methods=tuple(_some(chosen, "methods", "--method stata")),
             features=tuple(Path(path) for path in _some(features, "feature files", "birds.safetensors")),
@@ -130,19 +130,19 @@ class Grid:
 
     @classmethod
     def load(cls, path: str | Path, **changes: Any) -> Grid:
-        """The grid of a TOML file; arguments given here replace what it says."""
+        """The grid of a TOML file; arguments given here replace its keys."""
         return cls.of(**merged(read_options(path), changes))
 
 
 def merged(*layers: Options) -> Options:
-    """One set of options out of several: a later one counts, and a preset only where none of them says."""
-    said = {name: value for layer in layers for name, value in layer.items()}
-    preset = said.pop("preset", None)
+    """Options of several layers: later layers replace earlier ones, and all of them replace the preset."""
+    options = {name: value for layer in layers for name, value in layer.items()}
+    preset = options.pop("preset", None)
     if preset is None:
-        return said
+        return options
     if preset not in PRESETS:
         raise SettingError(f"unknown preset {preset!r}{did_you_mean(str(preset), PRESETS)}")
-    return {**PRESETS[preset], **said}
+    return {**PRESETS[preset], **options}
 
 
 _KEYS: dict[str, tuple[type, str]] = {
@@ -158,7 +158,7 @@ _KEYS: dict[str, tuple[type, str]] = {
 
 
 def read_options(path: str | Path) -> Options:
-    """What a grid file says; its feature files and output folder as paths from here."""
+    """The options in a grid file, with its paths relative to the current folder."""
     path = existing(path)
     try:
         options: Options = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -178,7 +178,7 @@ def read_options(path: str | Path) -> Options:
 
 
 def _files(folder: Path, entry: Any) -> list[Path]:
-    """The files of one entry: a path, or a pattern with * ? or []."""
+    """The files of one entry, which is a path or a pattern with * ? or []."""
     if not isinstance(entry, str):
         raise SettingError(f"a feature file is a path or a pattern; got {entry!r}.")
     if (folder / entry).exists() or not glob.has_magic(entry):
@@ -189,28 +189,14 @@ def _files(folder: Path, entry: Any) -> list[Path]:
     return found
 
 
-def _method(entry: str | Mapping[str, Any] | Method) -> Method:
-    """A method from `stata`, `stata:alpha=10,beta=soft`, {name: "stata", alpha: 10} or an object."""
-    if isinstance(entry, str):
-        name, _, rest = entry.partition(":")
-        return build(name, parse(find_method(name), filter(None, rest.split(",")), name))
-    if isinstance(entry, Mapping):
-        settings = dict(entry)
-        name = settings.pop("name", None)
-        if not isinstance(name, str):
-            raise SettingError(f'a method with settings is written {{name = "stata", alpha = 10}}; got {settings}.')
-        return build(name, settings)
-    return build(entry)
-
-
 def _all_methods() -> tuple[list[Method], list[str]]:
     """Every registered method with its defaults, and why some are left out."""
     chosen, broken = [], []
     for name in list_methods():
         try:
             chosen.append(build(name))
-        except (SettingError, TypeError) as error:  # another package's: it does not load, or has no defaults
-            broken.append(f"{name}: {error}")
+        except SettingError as error:  # a method of another package that does not load, or has no defaults
+            broken.append(str(error))
     return chosen, broken
 
 
@@ -222,7 +208,7 @@ def _some(entries: Iterable[T], what: str, example: str) -> list[T]:
 
 
 def whole(name: str, value: Any, low: int) -> int:
-    """The value, if it is a whole number from `low`."""
+    """The value, if it is a whole number ≥ `low`; else raises SettingError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise SettingError(f"{name} must be a whole number from {low}; got {value!r}.")
     return value

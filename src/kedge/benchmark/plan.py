@@ -1,4 +1,4 @@
-"""Plans: the tasks of a scenario, drawn for the labels of one data set with a seed, as arrays of image numbers."""
+"""Plans: the tasks of a scenario, drawn with a seed from the labels of one dataset, as arrays of image numbers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ KIND, VERSION = "plan", 1
 
 @dataclass(frozen=True)
 class Plan:
-    """Episodes of batches of image numbers, and where they came from."""
+    """Episodes, each a list of batches of image numbers, with their provenance."""
 
     episodes: Sequence[Episode]
     scenario: str  # a name, or kind:setting=value,…
     seed: int
-    n: int  # images of the dataset the plan is for
-    labels_hash: str  # sha256 of its labels: a plan fits one dataset
+    n: int  # number of images of the dataset
+    labels_hash: str  # sha256 of its labels: a plan fits only this dataset
 
     def batches(self) -> Iterator[Indices]:
         """Every batch of every episode."""
@@ -36,12 +36,12 @@ class Plan:
 
     @cached_property
     def hash(self) -> str:
-        """sha256 of the plan: the same tasks, the same hash."""
+        """sha256 of the plan. Plans with the same tasks have the same hash."""
         tensors, meta = self._parts()
         return content_hash(tensors, {"kind": KIND, "version": VERSION, **meta})
 
     def save(self, path: str | Path) -> str:
-        """Write a manifest, by rename; the same plan gives the same bytes. Returns its hash."""
+        """Write the plan to a file, by rename, and return its hash. The same plan gives the same bytes."""
         return save_tensors(path, KIND, VERSION, *self._parts())
 
     def _parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -55,7 +55,7 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
-        """Read a manifest back."""
+        """Read a plan from its file."""
         tensors, meta = load_tensors(path, KIND, VERSION)
         cuts = np.cumsum(tensors["batch_sizes"].numpy())[:-1]
         batches = iter(np.split(tensors["indices"].numpy().copy(), cuts))
@@ -63,7 +63,7 @@ class Plan:
         return cls(episodes, **{f.name: meta[f.name] for f in fields(cls) if f.name != "episodes"})
 
     def check_fits(self, labels: Any) -> None:
-        """Refuse labels other than those the plan was drawn from."""
+        """Raise FileError if the plan was drawn from other labels."""
         if hash_labels(as_labels(labels)) != self.labels_hash:
             raise FileError(
                 f"this plan was drawn for {self.n} other labels than the {len(labels)} given. "
@@ -72,7 +72,7 @@ class Plan:
 
 
 def draw(scenario: str | Scenario, labels: Any, seed: int = 0, tasks: int | None = None) -> Plan:
-    """The plan of a scenario for these labels (n): `tasks` episodes, the scenario's own number of them by default."""
+    """Draw a plan for these labels (n) with `tasks` episodes; by default the scenario's own number."""
     chosen = find_scenario(scenario)
     labels = as_labels(labels)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
@@ -83,7 +83,7 @@ def draw(scenario: str | Scenario, labels: Any, seed: int = 0, tasks: int | None
 
 
 def as_labels(labels: Any) -> Indices:
-    """Class numbers as a vector of int64."""
+    """Class numbers as int64, n."""
     array = np.asarray(labels)
     if array.ndim != 1 or len(array) == 0 or array.dtype.kind not in "iu":
         raise InputError(

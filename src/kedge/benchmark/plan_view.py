@@ -1,4 +1,4 @@
-"""A plan, seen: in numbers, and as a ribbon of colours."""
+"""A plan in numbers, and as a picture of the classes in each batch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..errors import FileError
 from ..files import check_writable, written_by_rename
 from .plan import Plan
 
-SHOWN_BATCHES = 400  # a longer plan is drawn up to here: a picture has no more columns to spare
-HEIGHT = 240  # rows of the ribbon
-GOLDEN = 0.618034  # of the hue circle, between one class and the next: neighbours differ
+SHOWN_BATCHES = 400  # maximum number of batches in the picture
+HEIGHT = 240  # rows of the picture
+GOLDEN = 0.618034  # hue step from one class to the next, so that neighbours differ
 
 
 def plan_facts(plan: Plan, labels: NDArray[Any]) -> dict[str, Any]:
-    """A plan in numbers; labels (n) are those it was drawn from."""
+    """A plan in numbers, with the labels (n) from which it was drawn."""
     plan.check_fits(labels)
     batches = list(plan.batches())
     sizes = [len(batch) for batch in batches]
@@ -41,9 +41,9 @@ def plan_facts(plan: Plan, labels: NDArray[Any]) -> dict[str, Any]:
 
 
 def ribbon(plan: Plan, labels: NDArray[Any]) -> NDArray[np.float64]:
-    """A column per batch, with each class as high as its share; HEIGHT × batches × 3 colours.
+    """A column per batch, in which each class is as high as its fraction of images: HEIGHT × batches × 3, RGB.
 
-    Of streams the first task, of batches the first tasks. Classes have their colours in order of appearance.
+    Shows the first task of a stream, or the first tasks of batches. Colours follow the order of appearance.
     """
     plan.check_fits(labels)
     streams = len(plan.episodes[0]) > 1
@@ -58,17 +58,17 @@ def ribbon(plan: Plan, labels: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _colour(number: int) -> tuple[float, float, float]:
-    """Of the class that came so many classes after the first."""
+    """The colour of the class that appears as this number."""
     return colorsys.hls_to_rgb(number * GOLDEN % 1, (0.42, 0.56, 0.70)[number % 3], 0.55)
 
 
 def draw_plan(plan: Plan, labels: NDArray[Any], path: str | Path, dataset: str) -> None:
-    """Draw the ribbon into a .png file. No pyplot: a caller's figures are left alone."""
+    """Write the picture as a .png file. Without pyplot, so that figures of the caller do not change."""
     from matplotlib.figure import Figure
 
     path = check_writable(path)
     if path.suffix.lower() != ".png":
-        raise FileError(f"can not draw {path}: a picture's name ends in .png. Name it so.")
+        raise FileError(f"cannot draw {path}: the file name must end in .png. Rename it.")
     picture, facts = ribbon(plan, labels), plan_facts(plan, labels)
     shown = picture.shape[1]
     figure = Figure(figsize=(10, 3.4), facecolor="white")

@@ -1,4 +1,4 @@
-"""Work spread over processes: each item is done by one of them, and one that dies takes only its own item along."""
+"""Run items in several processes. If a process dies, only its current item is lost."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-PATIENCE = 5.0  # seconds a process is given to end by itself
+PATIENCE = 5.0  # seconds to wait for a process to end by itself
 
 
 def spread(
     items: Iterable[T], jobs: int, make: Callable[[], Callable[[T], R]], died: Callable[[T, str], R]
 ) -> Iterator[tuple[T, R]]:
-    """(item, result) as they get done, by at most `jobs` processes of one thread each.
+    """Yield (item, result) as items finish, from at most `jobs` processes with one thread each.
 
-    Each process calls `make` once, and what that returns for every item. `died(item, why)` is the result of an item
-    whose process ended in the middle of it. Leaving the loop early ends the processes; so does killing this one.
+    Each process calls `make` once, and the function that it returns for every item. If a process dies, the result of
+    its item is `died(item, why)`. Leaving the loop early ends the processes; so does killing this process.
     """
     waiting = iter(items)
-    busy: dict[Any, tuple[_Worker[T, R], T]] = {}  # by their pipe
+    busy: dict[Any, tuple[_Worker[T, R], T]] = {}  # pipe → worker and its item
 
     def give_next(worker: _Worker[T, R] | None) -> None:
-        """The next item to this worker, or to a new one; a worker for whom there is none ends."""
+        """Give the next item to this worker or a new one; if there is no item, stop the worker."""
         for item in waiting:
             worker = worker or _Worker(make)
             busy[worker.pipe] = worker, item
@@ -59,7 +59,7 @@ def spread(
 
 
 class _Worker(Generic[T, R]):
-    """A process and the pipe to it."""
+    """A process, and a pipe to it."""
 
     def __init__(self, make: Callable[[], Callable[[T], R]]) -> None:
         context = multiprocessing.get_context("spawn")
@@ -67,10 +67,10 @@ class _Worker(Generic[T, R]):
         self.process = context.Process(target=_serve, args=(theirs, make), daemon=True)
         with _inherited():
             self.process.start()
-        theirs.close()  # the child's is the only one left, so that its end is seen
+        theirs.close()  # the child has the only copy, so that its end closes the pipe
 
     def stop(self, patience: float = 0.0) -> str:
-        """End the process, after some seconds in which it may end by itself; say how it ended."""
+        """Wait `patience` seconds, then end the process; return how it ended."""
         self.pipe.close()
         self.process.join(patience)
         if self.process.is_alive():
@@ -84,7 +84,7 @@ class _Worker(Generic[T, R]):
 
 
 def _serve(pipe: Any, make: Callable[[], Callable[[T], R]]) -> None:
-    """In the process: do what comes through the pipe, until it is closed."""
+    """In the child process: handle items from the pipe until it closes."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     work = make()
     with contextlib.suppress(EOFError, ConnectionError):
@@ -93,7 +93,7 @@ def _serve(pipe: Any, make: Callable[[], Callable[[T], R]]) -> None:
 
 
 def _end_with_parent() -> None:
-    """A parent that is killed can not tell its children; they notice that it is gone."""
+    """End this process when its parent is gone, even if the parent was killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])
@@ -102,9 +102,9 @@ def _end_with_parent() -> None:
 
 @contextlib.contextmanager
 def _inherited() -> Iterator[None]:
-    """What a process started meanwhile inherits: one thread, and no ear for Ctrl-C, on which only the parent acts."""
+    """Processes started in this context use one thread and ignore Ctrl-C, which only the parent handles."""
     environment = {name: os.environ.get(name) for name in ONE_THREAD}
-    main = threading.current_thread() is threading.main_thread()  # the only one that may set signals
+    main = threading.current_thread() is threading.main_thread()  # only this thread may set signals
     on_ctrl_c = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
     os.environ.update(ONE_THREAD)
     try:

@@ -1,13 +1,13 @@
-"""A benchmark: every cell of a grid, each in a file of its own, so that it can be stopped at any moment and go on.
+"""Run a benchmark: every cell of a grid, each with its own file. It can be stopped at any time and continued.
 
     grid = Grid.of(["birds.safetensors"], methods=["zero-shot", "stata"], scenarios=["very-low"], tasks=100)
     outcome = run(grid, "results", jobs=2)
     outcome.records()
 
-A record is written by rename when its cell is done: a file that exists is whole, and its cell is not run again. Its
-name has a hash of all that defines the cell (settings, content of the feature file, scenario, seed, tasks), so what is
-changed is run. A cell that fails is recorded with its error, as `….failed.json`, and is run again the next time.
-With `jobs` from 2, a script needs the guard `if __name__ == "__main__":`, since its processes import it.
+A record is written by rename when its cell is done. A file that exists is complete, and its cell does not run again.
+The file name has a hash of everything that defines the cell (settings, content of the feature file, scenario, seed,
+tasks), so a changed cell runs. A cell that fails is recorded with its error in `….failed.json`, and runs again the next
+time. With jobs ≥ 2, a script needs the guard `if __name__ == "__main__":`, because its processes import it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from .record import Record
 
 __all__ = ["PRESETS", "Cell", "Grid", "Outcome", "Planned", "plan_cells", "run"]
 
-STALE = 3600.0  # seconds after which an unfinished file can not be another run's work in progress
+STALE = 3600.0  # seconds after which an unfinished file is considered abandoned
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run did."""
+    """The result of a run."""
 
     folder: Path
     cells: tuple[Cell, ...]
@@ -50,25 +50,25 @@ class Outcome:
     left_out: tuple[str, ...]
 
     def records(self) -> list[Record]:
-        """The records of all cells that are done, whenever they were run."""
+        """The records of all cells that are done, from this run or an earlier one."""
         return [Record.load(path) for cell in self.cells if (path := cell.path(self.folder)).exists()]
 
 
 def run(grid: Grid, out: str | Path | None = None, jobs: int | None = None) -> Outcome:
-    """Run every cell that is not done yet; `out` and `jobs` replace what the grid says.
+    """Run every cell that is not done yet; `out` and `jobs` replace those of the grid.
 
-    jobs: 1 runs in this process with its threads; more are that many processes of one thread each.
+    jobs: 1 runs in this process with all its threads; more start that many processes with one thread each.
     """
     grid = replace(grid, out=Path(out or grid.out), jobs=whole("jobs", grid.jobs if jobs is None else jobs, 1))
     runner = Runner()
     planned = plan_cells(grid, runner.load, runner.images)
     if grid.jobs > 1:
-        runner = Runner()  # the features are opened again where they are needed, and not kept here
+        runner = Runner()  # frees the features: the other processes open their own
     _prepare(grid.out)
     todo = []
     for cell in planned.cells:
         if cell.path(grid.out).exists():
-            cell.failure(grid.out).unlink(missing_ok=True)  # of an earlier run that was killed just before this
+            cell.failure(grid.out).unlink(missing_ok=True)  # left by an earlier run that was killed
         else:
             todo.append(cell)
     failed = []
@@ -85,7 +85,7 @@ def run(grid: Grid, out: str | Path | None = None, jobs: int | None = None) -> O
 
 
 class Runner:
-    """Runs cells in this process. Keeps feature files, the last plan and the last images open."""
+    """Runs cells in this process. Keeps the feature files, the last plan and the last images open."""
 
     def __init__(self) -> None:
         self._features: dict[Path, FeatureSet] = {}
@@ -93,20 +93,20 @@ class Runner:
         self._plan: tuple[object, Plan] | None = None
 
     def __call__(self, cell: Cell) -> Record:
-        """The cell's record; an error is recorded in one line."""
+        """The record of the cell; if it fails, with the error in one line."""
         try:
             return self._record(cell)
-        except Exception as error:  # whatever a method does, the other cells go on
+        except Exception as error:  # an error in a method does not stop the other cells
             return cell.failed(f"{type(error).__name__}: {' '.join(str(error).split())[:500]}")
 
     def load(self, path: Path) -> FeatureSet:
-        """A feature file, opened once."""
+        """The features of a file, opened once."""
         if path not in self._features:
             self._features[path] = FeatureSet.load(path)
         return self._features[path]
 
     def images(self, features: FeatureSet) -> ImageSource:
-        """The images of a feature file and their encoder, opened once while its cells are run."""
+        """The images of a feature file and their encoder, opened once for all its cells."""
         if self._images is None or self._images[0] != features.hash:
             self._images = features.hash, ImageSource.of(features)
         return self._images[1]
@@ -132,12 +132,12 @@ def _results(cells: Sequence[Cell], jobs: int, runner: Runner) -> Generator[tupl
         try:
             pickle.dumps(method)
         except Exception as error:
-            raise SettingError(f"{method!r} can not be sent to another process: {error}. Use jobs=1.") from error
+            raise SettingError(f"{method!r} cannot be sent to another process: {error}. Use jobs=1.") from error
     yield from spread(cells, jobs, _one_thread_runner, _died)
 
 
 def _died(cell: Cell, how: str) -> Record:
-    return cell.failed(f"ProcessError: the process {how}; if you did not end it, is there memory enough?")
+    return cell.failed(f"ProcessError: the process {how}. If you did not end it, the memory may be too small.")
 
 
 def _one_thread_runner() -> Runner:
@@ -146,11 +146,11 @@ def _one_thread_runner() -> Runner:
 
 
 def _prepare(folder: Path) -> None:
-    """Make the output folder, and clear away what killed runs left unfinished in it."""
+    """Make the output folder, and delete unfinished files of killed runs."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(f"can not make the folder {folder}: {error.strerror}. Choose another place.") from error
+        raise FileError(f"cannot make the folder {folder}: {error.strerror}. Choose another place.") from error
     check_writable(folder / "record.json")
     for unfinished in folder.glob(".kedge-*.tmp"):
         with contextlib.suppress(OSError):

@@ -1,9 +1,9 @@
 """Realistic scenarios: which images arrive together, and in what order.
 
 A scenario turns labels and a seed into a `Plan`: a list of episodes, each a list of batches, each an array of image
-numbers. A method is reset at the start of each episode. Every method of a comparison sees the same plan, and the same
-seed gives the same plan on every machine. Task j depends on (seed, j) alone, so a plan of more tasks begins with the
-plan of fewer.
+numbers. A method is reset at the start of each episode. Every method of a comparison gets the same plan. The same seed
+gives the same plan on every machine. Task j depends only on (seed, j), so a plan with more tasks starts with the same
+tasks as a plan with fewer.
 
 | name            | what arrives                                               | tasks |
 |-----------------|------------------------------------------------------------|-------|
@@ -37,21 +37,21 @@ Episode = list[Indices]
 
 @runtime_checkable
 class Scenario(Protocol):
-    """One way in which images arrive. A frozen dataclass: its fields are its settings."""
+    """A scenario is a frozen dataclass; its fields are its settings."""
 
     kind: ClassVar[str]
     default_tasks: ClassVar[int]
 
     def episode(self, labels: Indices, random: np.random.Generator) -> Episode:
-        """One task: its batches, as positions in `labels`."""
+        """Draw one task: a list of batches, each an array of positions in `labels`."""
 
 
 @dataclass(frozen=True)
 class Batches:
-    """Batches with few classes, each an episode of its own.
+    """Batches with few classes; each batch is an episode.
 
-    K_eff is uniform in [k_min, k_max]; K_eff classes are chosen without replacement (all, if there are fewer); `size`
-    of their images are drawn without replacement (all, if there are fewer). Not class-balanced.
+    K_eff is uniform in [k_min, k_max]. K_eff classes are drawn without replacement (all, if there are fewer). `size` of
+    their images are drawn without replacement (all, if there are fewer), not balanced over the classes.
     """
 
     kind: ClassVar[str] = "batches"
@@ -90,14 +90,14 @@ class Whole:
 class DirichletStream:
     """One pass over the dataset, correlated in time.
 
-    There are S = min(K, ⌊N/B⌋) slots. Each class is cut over them by proportions from a symmetric Dirichlet(γ),
-    the images of a slot are shuffled, the slots follow each other, and the stream is cut into batches of B.
-    Small γ: a class sits in one slot. Large γ: independent draws. The published protocol drops the last
-    partial batch (`drop_last`); we keep it.
+    There are S = min(K, ⌊N/B⌋) slots. The images of each class are divided among the slots with proportions from a
+    symmetric Dirichlet(γ). The images of each slot are shuffled, the slots are joined, and the stream is cut into
+    batches of B. Small γ: all images of a class are in one slot. Large γ: the order is independent of the class. The
+    published protocol drops the last partial batch (`drop_last`); we keep it.
 
-    A cut falls between two images, so proportions must be rounded. They are rounded with one random offset per
-    class, by which a slot's expected count is its share exactly. Cutting the fractions off instead would send
-    what is left of every class to the last slot: in a stream of ImageNet it would be eight times too large.
+    Proportions must be rounded to whole images. One random offset per class makes the expected count of each slot equal
+    to its proportion. Rounding down instead would put the remainder of every class into the last slot: in a stream of
+    ImageNet that slot would be eight times too large.
     """
 
     kind: ClassVar[str] = "stream"
@@ -129,7 +129,7 @@ class DirichletStream:
 
 @dataclass(frozen=True)
 class Separate:
-    """One pass over the dataset, class after class in random order, shuffled within the class."""
+    """One pass over the dataset, one class after another in random order, shuffled within each class."""
 
     kind: ClassVar[str] = "separate"
     default_tasks: ClassVar[int] = 100
@@ -149,8 +149,8 @@ class Separate:
 def dirichlet(gamma: float, slots: int, random: np.random.Generator) -> NDArray[np.float64]:
     """A draw from the symmetric Dirichlet(γ) over `slots`, for any γ > 0.
 
-    A Gamma(γ) variable is Gamma(γ+1)·U^(1/γ): in logarithms it can not underflow. They are kept times c = min(γ, 1)
-    until the largest is taken off, so that they do not overflow either and the largest share is never lost.
+    A Gamma(γ) variable is Gamma(γ+1)·U^(1/γ), whose logarithm cannot underflow. The logarithms are scaled by
+    c = min(γ, 1) until the largest is subtracted, so that they do not overflow and the largest share is exact.
     """
     c = min(gamma, 1.0)
     scaled = c * np.log(random.standard_gamma(gamma + 1, slots)) + np.log1p(-random.random(slots)) * (c / gamma)
@@ -160,7 +160,7 @@ def dirichlet(gamma: float, slots: int, random: np.random.Generator) -> NDArray[
 
 
 def _grouped(group: Indices, random: np.random.Generator) -> Indices:
-    """Positions in `group`, in ascending order of the group's number and in random order within each."""
+    """Positions in `group`, sorted by group number, in random order within each group."""
     shuffled = random.permutation(len(group))
     return np.asarray(shuffled[np.argsort(group[shuffled], kind="stable")])
 
@@ -199,14 +199,14 @@ _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 
 
 def task_count(scenario: Scenario, tasks: int | None = None) -> int:
-    """How many tasks a plan has: those asked for, else the scenario's own number; where nothing is random, one."""
+    """The number of tasks of a plan: `tasks`, or the scenario's own number; one if nothing is random."""
     if tasks is not None and (isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1):
         raise SettingError(f"tasks must be a whole number from 1; got {tasks!r}.")
     return 1 if isinstance(scenario, Whole) else tasks or scenario.default_tasks
 
 
 def find_scenario(scenario: str | Scenario) -> Scenario:
-    """A scenario by name (`very-low`) or written out (`batches:size=64,k_min=5,k_max=5`)."""
+    """A scenario from its name (`very-low`) or from its kind and settings (`batches:size=64,k_min=5,k_max=5`)."""
     if not isinstance(scenario, str):
         if isinstance(scenario, type) or not isinstance(scenario, Scenario):
             raise SettingError(f"a scenario is a name ({', '.join(SCENARIOS)}) or a scenario object; got {scenario!r}.")
@@ -233,7 +233,7 @@ def find_scenario(scenario: str | Scenario) -> Scenario:
 
 
 def describe(scenario: Scenario) -> str:
-    """The scenario's name if it has one, else written out; `find_scenario` reads either."""
+    """The name of the scenario, or else its kind and settings; `find_scenario` reads both."""
     for name, known in SCENARIOS.items():
         if known == scenario:
             return name

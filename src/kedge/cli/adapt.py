@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -26,7 +25,9 @@ def adapt(
     source: Annotated[
         list[str], typer.Argument(metavar="FEATURES|IMAGES...", help="A feature file; or a folder or files of images.")
     ],
-    method: Annotated[str, typer.Option(metavar="NAME", help="See `kedge ls methods`.")] = "kedge",
+    method: Annotated[
+        str, typer.Option(metavar="NAME[:SETTINGS][:METHOD]", help="stata, or stata:alpha=10. See `kedge ls methods`.")
+    ] = "kedge",
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; may be repeated."),
@@ -75,12 +76,12 @@ def adapt(
     from ..labelling.predictions import check_output
     from ..labelling.sorting import check_target
     from ..labelling.sorting import sort_into as sort
-    from ..methods.registry import build, find_method
-    from ..methods.settings import parse
+    from ..methods.registry import build, find_method, parse_method
+    from ..methods.settings import parse, settings_of
 
     file = None if out == "-" else check_output(out)
-    cls = find_method(method)
-    chosen = build(method, parse(cls, set_ or [], method))
+    name = parse_method(method)["name"]
+    chosen = build(method, parse(find_method(name), set_ or [], name))
     only_images = {
         "classes": classes,
         "encoder": encoder,
@@ -114,10 +115,9 @@ def adapt(
         if file:
             predictions.write(file)
     if as_json:
-        settings = {f.name: getattr(chosen, f.name) for f in dataclasses.fields(cls)}
         origin = {"source": source, "sha256": predictions.features.hash, "kedge": __version__}
         rows = {} if file else {"rows": list(predictions.rows())}
-        print_json({**summary, "skipped": predictions.skipped, "settings": settings, **origin, **rows})
+        print_json({**summary, "skipped": predictions.skipped, "settings": settings_of(chosen), **origin, **rows})
     elif not file:
         predictions.write_csv(sys.stdout)
     if not quiet:

@@ -25,7 +25,7 @@ def bench(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME[:SETTINGS]",
+            metavar="NAME[:SETTINGS][:METHOD]",
             help="stata, stata:alpha=10,beta=soft, or all; may be repeated. Default: zero-shot, stata and kedge.",
         ),
     ] = None,

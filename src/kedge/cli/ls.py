@@ -1,10 +1,10 @@
-"""`kedge ls`: list what there is."""
+"""`kedge ls`: list the methods and the scenarios."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
@@ -19,7 +19,8 @@ def ls_methods(
 ) -> None:
     """List the methods, or the settings of one.
 
-    Methods of installed packages are in the list. Settings are for `kedge adapt --set`.
+    The list includes methods of installed packages. Settings are for `--set` and `--method NAME:SETTING=VALUE`.
+    A wrapper takes another method: `--method WRAPPER:METHOD`.
 
     \b
     Example: kedge ls methods stata
@@ -48,35 +49,51 @@ def ls_methods(
 
 
 def _method(name: str) -> dict[str, Any]:
-    """A row of the list of methods; of one that does not load, why."""
-    from ..methods.registry import find_method
+    """A row of the list of methods, or the reason why the method cannot be made with its defaults."""
+    from ..errors import SettingError
+    from ..methods.registry import build
 
     try:
-        return {"name": name, **dataclasses.asdict(find_method(name).traits)}
-    except Exception as error:  # another package's code: whatever is wrong with it, the list is shown
-        return {"name": name, "error": " ".join(str(error).split())}
+        return {"name": name, **dataclasses.asdict(build(name).traits)}
+    except SettingError as error:
+        return {"name": name, "error": str(error)}
 
 
 def _settings(cls: type) -> list[dict[str, Any]]:
-    """A row per setting: its default, the values it takes, its meaning."""
-    hints = get_type_hints(cls)
+    """A row per setting: its default, its possible values, its meaning."""
+    from ..methods.settings import hints
+
     return [
         {
             "name": f.name,
-            "default": None if f.default is dataclasses.MISSING else f.default,
-            "values": _values(hints[f.name], f.metadata),
+            "default": _default(f),
+            "values": _values(hints(cls)[f.name], f.metadata),
             "meaning": f.metadata.get("doc", ""),
         }
         for f in dataclasses.fields(cls)
     ]
 
 
+def _default(f: dataclasses.Field[Any]) -> Any:
+    """The default of a setting; a method as text."""
+    from ..benchmark.record import as_argument
+    from ..methods.contract import Method
+    from ..methods.settings import changed_settings, default_of
+
+    default = default_of(f)
+    if isinstance(default, Method):
+        return as_argument(default.name, changed_settings(default))
+    return None if default is dataclasses.MISSING else default
+
+
 def _values(hint: Any, meta: Mapping[str, Any]) -> str:
+    from ..methods.contract import Method
+
     if get_origin(hint) is Literal:
         return " or ".join(map(str, get_args(hint)))
     if hint is bool:
         return "true or false"
-    kind = {int: "whole number", float: "number"}.get(hint, str(hint))
+    kind = {int: "whole number", float: "number", str: "text", Method: "method"}.get(hint, str(hint))
     low, above = meta.get("low"), meta.get("above")
     limit = f" ≥ {low:g}" if low is not None else f" > {above:g}" if above is not None else ""
     return kind + limit + ("" if meta.get("finite", True) else " or inf")
@@ -86,8 +103,8 @@ def _values(hint: Any, meta: Mapping[str, Any]) -> str:
 def ls_scenarios(as_json: Json = False) -> None:
     """List the scenarios: which images arrive together.
 
-    size is images per batch, k_min to k_max the classes in it, gamma the correlation of a stream, tasks how
-    many are drawn. Others are written out, settings that are left away having their defaults:
+    size: images per batch. k_min, k_max: classes in a batch. gamma: the correlation of a stream. tasks: how
+    many are drawn. Write other scenarios as kind:setting=value; missing settings have their defaults:
     batches:size=64,k_min=5,k_max=5  whole  stream:gamma=0.5,drop_last=true  separate:size=32
 
     \b

@@ -18,7 +18,7 @@ from ..arrays import Array, as_tensor, check_count, check_unit_rows, like_input,
 from ..errors import FileError, InputError, SettingError
 from ..features.feature_set import FeatureSet
 from ..features.text_head import CLIP_LOGIT_SCALE, TextHead, check_same_dimension
-from ..methods.contract import Batch, Method, State, check_needs
+from ..methods.contract import Batch, Method, State, check_needs, known_labels
 from ..methods.registry import build, list_methods
 from ..methods.settings import settings_of
 from ..tensor_files import load_tensors, save_tensors
@@ -45,6 +45,7 @@ def adapt(
     normalize: bool = False,
     images: Tensor | None = None,
     encoder: torch.nn.Module | None = None,
+    known: Array | None = None,
     **settings: Any,
 ) -> Result:
     """Label n images jointly.
@@ -54,6 +55,8 @@ def adapt(
     method: a registered name (see `kedge.methods()`), with its **settings; or a method object.
     normalize: scale rows to unit norm first, instead of refusing others.
     images, encoder: for methods that adapt the encoder: n images as it takes them, of which the features are.
+    known: labels given by a person, n whole numbers: a class 0…k−1, −1 if unknown, −2 (kedge.NONE) if none of them.
+        For methods that use them (`Traits.known`).
 
     Returns a Result of the input's array kind and device: float64 in, float64 out; every narrower float gives float32.
     """
@@ -68,7 +71,7 @@ def adapt(
     if text_features is None:
         raise InputError("text_features is missing: pass k×d prototypes, one per class, or a FeatureSet.")
     head = _head(text_features, logit_scale, normalize).like(working(x[:1]))
-    return _labelled(chosen, head, chosen.init(head), image_features, views, normalize, images, encoder)[1]
+    return _labelled(chosen, head, chosen.init(head), image_features, views, normalize, images, encoder, known)[1]
 
 
 class Stream:
@@ -102,13 +105,15 @@ class Stream:
         *,
         images: Tensor | None = None,
         encoder: torch.nn.Module | None = None,
+        known: Array | None = None,
     ) -> Result:
         """Label the next batch: n×d, and n×v×d views if the method needs them. If it fails, the stream is as before.
 
         A method that adapts the encoder needs it and the n images too; the encoder itself is never changed.
+        known: labels given by a person, as in `adapt`.
         """
         self.state, result = _labelled(
-            self.method, self.head, self.state, batch, views, self.normalize, images, encoder
+            self.method, self.head, self.state, batch, views, self.normalize, images, encoder, known
         )
         self.steps += 1
         return result
@@ -167,16 +172,20 @@ def _labelled(
     normalize: bool,
     images: Tensor | None,
     encoder: torch.nn.Module | None,
+    known: Array | None,
 ) -> tuple[State | None, Result]:
     """Check a batch, take one step, give the result the input's kind."""
-    check_needs(method, views=views is not None, encoder=images is not None and encoder is not None)
+    x = _checked_rows(features, "image_features", 2, head, normalize)
     batch = Batch(
-        _checked_rows(features, "image_features", 2, head, normalize),
+        x,
         head,
         None if views is None else _checked_rows(views, "views", 3, head, normalize),
         images,
         encoder,
+        None if known is None else known_labels(known, len(x), head.k).to(x.device),
     )
+    has_encoder = images is not None and encoder is not None
+    check_needs(method, views=views is not None, encoder=has_encoder, known=batch.known is not None)
     if batch.views is not None:
         check_count(len(batch.views), len(batch.features), "views")
     with torch.no_grad():

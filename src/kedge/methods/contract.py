@@ -3,7 +3,7 @@
     init(head) -> state | None         before the first batch; None if the method keeps nothing between batches
     step(state, batch) -> Step         label one batch; returns the next state, changes nothing
 
-`Batch` is all that a method may look at. It has no benchmark labels, by type.
+A method sees a `Batch` and nothing else. A batch has no benchmark labels.
 """
 
 from __future__ import annotations
@@ -11,33 +11,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ..arrays import Array
 from ..errors import InputError
 from ..features.text_head import TextHead
 
-UNKNOWN, NONE = -1, -2  # in `Batch.known`: no label was given; the image shows none of the classes
+UNKNOWN, NONE = -1, -2  # in `Batch.known`: no label is known; the image shows none of the classes
 
-State = Mapping[str, Tensor]  # what an online method carries along a stream: named tensors, so any state can be saved
+State = Mapping[str, Tensor]  # what a method remembers along a stream: named tensors, so that it can be saved
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What is to be labelled: n unit features, the text head, and (if extracted) v views of each image.
+    """The input of one step: n unit features, the text head, and what else the method may use.
 
-    For methods that adapt the encoder: the images as it takes them, and the encoder, which makes features of them.
+    Methods that adapt the encoder also get the images, in the form that the encoder takes, and the encoder.
     """
 
     features: Tensor  # n×d
-    head: TextHead  # k×d, in the same precision and on the same device
+    head: TextHead  # k×d, with the dtype and device of the features
     views: Tensor | None = None  # n×v×d
-    images: Tensor | None = None  # n×…, mostly n×3×height×width
-    encoder: torch.nn.Module | None = None  # images → unit features; a method never leaves it changed
-    known: Tensor | None = None  # n, int64: class numbers that a person gave, UNKNOWN or NONE; None: all are unknown
-    tables: Mapping[str, Tensor] = field(default_factory=dict)  # computed beforehand, a row per image: see `Prepares`
+    images: Tensor | None = None  # n×…, usually n×3×height×width
+    encoder: torch.nn.Module | None = None  # images → unit features; a method leaves it unchanged
+    known: Tensor | None = None  # n, int64: class numbers given by a person, UNKNOWN or NONE; None: all unknown
+    tables: Mapping[str, Tensor] = field(default_factory=dict)  # computed in advance, a row per image: see `Prepares`
 
     def __post_init__(self) -> None:
         if self.known is not None and bool((self.known == UNKNOWN).all()):
@@ -45,14 +47,14 @@ class Batch:
 
     @cached_property
     def log_zero_shot(self) -> Tensor:
-        """log ŷ, n×k: the log of softmax(τ x tᵀ). Shared between the method and the caller: do not write to it."""
+        """log ŷ, n×k: the log of softmax(τ x tᵀ). The method and its caller share it: do not write to it."""
         table = self.tables.get("log_zero_shot")
         return self.head.log_zero_shot(self.features) if table is None else table
 
 
 @dataclass(frozen=True)
 class Step:
-    """One batch labelled: the next state, the probabilities z (n×k, rows on the simplex), and what happened."""
+    """The result of one batch: the next state, the probabilities z (n×k, rows sum to 1), and what happened."""
 
     state: State | None
     z: Tensor
@@ -61,21 +63,27 @@ class Step:
 
 @dataclass(frozen=True)
 class Traits:
-    """What a method is and needs, for people choosing one and for programs refusing an impossible combination."""
+    """What a method is and what it needs."""
 
     paper: str
     year: int
     scope: Literal["image", "batch"]  # does a label depend on the other images of the batch?
-    memory: Literal["none", "stream"]  # does it depend on earlier batches?
+    memory: Literal["none", "stream"]  # does a label depend on earlier batches?
     needs: Literal["features", "views", "encoder"] = "features"
+    known: bool = False  # does it use `Batch.known`, and keep those labels?
 
 
 @runtime_checkable
 class Method(Protocol):
-    """The contract; `kedge.checks.check_method` tries it on yours."""
+    """The contract of a method; `kedge.check_method` tests it."""
 
-    name: ClassVar[str]
-    traits: ClassVar[Traits]
+    @property
+    def name(self) -> str:
+        """The registered name, like `zero-shot`: a constant of the class."""
+
+    @property
+    def traits(self) -> Traits:
+        """A constant of the class; or, for a wrapper, a property that depends on the inner method."""
 
     def init(self, head: TextHead) -> State | None:
         """The state before the first batch."""
@@ -86,28 +94,49 @@ class Method(Protocol):
 
 @runtime_checkable
 class Prepares(Protocol):
-    """A method that computes something of each image alone, whatever batch it is in: once for many batches."""
+    """A method that computes something for each image independently of its batch, once for many batches."""
 
     def prepare(self, batch: Batch) -> Mapping[str, Tensor]:
-        """Tables with a row per image. Later batches of some of these images get their rows in `Batch.tables`."""
+        """Tables with a row per image. Later batches of these images get their rows in `Batch.tables`."""
 
 
-def unmet_needs(method: Method, *, views: bool, encoder: bool = False) -> str:
-    """What the method needs beyond features and is not there, and what to do; "" if nothing is missing."""
+def known_labels(known: Array, n: int, k: int) -> Tensor:
+    """Labels given by a person (numpy, torch or list) as int64, n: each UNKNOWN, NONE or a class number 0…k−1."""
+    found = known.detach().cpu().numpy() if isinstance(known, Tensor) else np.asarray(known)
+    if found.dtype.kind not in "iu":
+        raise InputError(f"known must be whole numbers; got dtype {found.dtype}. Use class numbers, −1 if unknown.")
+    if found.shape != (n,):
+        raise InputError(f"known must have one entry per image, {n}; got shape {found.shape}. Use −1 if unknown.")
+    wrong = np.flatnonzero((found < NONE) | (found >= k))
+    if len(wrong):
+        raise InputError(
+            f"known has {found[wrong[0]]} in row {wrong[0]}; the classes are 0 to {k - 1}. "
+            "Use −1 if unknown, −2 (kedge.NONE) if the image shows none of the classes."
+        )
+    return torch.from_numpy(found.astype(np.int64))
+
+
+def unmet_needs(method: Method, *, views: bool, encoder: bool = False, known: bool = False) -> str:
+    """Why the method cannot run on such a batch, and what to do; "" if it can.
+
+    views, encoder, known: does the batch have views, images with their encoder, known labels?
+    """
     if method.traits.needs == "views" and not views:
         return (
             f"method {method.name!r} needs augmented views, and there are none. "
-            "Extract the features with views (n×v×d, view 0 the image itself), or choose another method."
+            "Extract the features with views (n×v×d, view 0 is the image itself), or choose another method."
         )
     if method.traits.needs == "encoder" and not encoder:
         return (
             f"method {method.name!r} needs the images and their encoder; features alone are not enough. "
-            "Pass images=… and encoder=… beside the features, or choose another method."
+            "Pass images=… and encoder=… with the features, or choose another method."
         )
+    if known and not method.traits.known:
+        return f"method {method.name!r} does not use known labels. Leave `known` out, or choose another method."
     return ""
 
 
-def check_needs(method: Method, *, views: bool, encoder: bool = False) -> None:
-    """Refuse, before any work, a method that needs more than there is."""
-    if missing := unmet_needs(method, views=views, encoder=encoder):
-        raise InputError(missing)
+def check_needs(method: Method, *, views: bool, encoder: bool = False, known: bool = False) -> None:
+    """Raise InputError if `unmet_needs` finds a reason."""
+    if reason := unmet_needs(method, views=views, encoder=encoder, known=known):
+        raise InputError(reason)

@@ -1,43 +1,43 @@
-"""Hard EM-Dirichlet: clusters of zero-shot probabilities, a Dirichlet distribution each, then matched to the classes.
+"""Hard EM-Dirichlet: cluster zero-shot probabilities with Dirichlet distributions, then match clusters to classes.
 
 Martin, Huang, Shakeri, Pesquet, Ben Ayed, "Transductive Zero-Shot and Few-Shot CLIP", CVPR 2024.
 
-The data are not features but the rows s_i = softmax(30 x_i tᵀ), points of the simplex. Hard assignments u_i to K
-clusters and the parameters A_k of the clusters' Dirichlet distributions are found in turn, by which
+The data are the rows s_i = softmax(30 x_i tᵀ), points on the simplex, instead of features. The method alternates
+between hard assignments u_i to K clusters and the parameters A_k of the clusters' Dirichlet distributions, to minimise
 
     −Σ_ik u_ik log Dir(s_i | A_k) − λ Σ_k π_k log π_k,   π_k = mean_i u_ik
 
-falls: the second term, the partition complexity, favours few clusters. From u = s, A = 1, in each of 10 iterations:
+The second term, the partition complexity, favours few clusters. Starting from u = s, A = 1, each of 10 iterations does:
 
     A_k ← argmax_a Σ_i u_ik log Dir(s_i | a)              by majorise-minimise, see `fit_dirichlet`
     v_k = log π_k + 1
     u_i ← one-hot argmax_k log Dir(s_i | A_k) + (λ/n) v_k
 
-At the end clusters are matched to classes, one to one, by the Hungarian method on the clusters' means of s.
+At the end the Hungarian method matches clusters to classes, one to one, by the clusters' means of s.
 
 | symbol | code        | shape | meaning                                                              |
 |--------|-------------|-------|----------------------------------------------------------------------|
 | s_i    | `log_s`     | n×K   | zero-shot probabilities at scale 30, as logarithms                   |
-| u_i    | `u`         | n×K   | assignments: s at first, one-hot from then on                        |
-| A_k    | `alpha`     | K×K   | parameter of cluster k's Dirichlet                                   |
-| y_k    | `y`         | a×K   | mean of log s over cluster k, all that the fit needs                 |
+| u_i    | `u`         | n×K   | assignments: s at the start, then one-hot                            |
+| A_k    | `alpha`     | K×K   | Dirichlet parameters of cluster k                                    |
+| y_k    | `y`         | a×K   | mean of log s over cluster k; the fit needs nothing else             |
 | λ/n    | `pressure`  |       | ⌊K/5⌋: weight of the partition complexity                            |
 
-z is one-hot: the method gives labels, not probabilities. The labels say how the batch falls into few clusters. That is
-right when it does; when many of the K classes are present λ is far too large, and most of them vanish.
+z is one-hot: the method gives labels, not probabilities. It assumes that the batch consists of few clusters. If many of
+the K classes are present, λ is far too large, and most classes disappear.
 
-Everything is computed in float64 and from logarithms: where labels are near ties, this is what decides them. The fit
-sees no image, only K numbers per class, and runs on the CPU whatever the device.
+All computation is in float64 and uses logarithms, because precision decides labels that are nearly tied. The fit needs
+only K numbers per class, and runs on the CPU for every device.
 
-Cost: much slower than StatA. A cluster of one image (or of equals) has no best Dirichlet; its parameters grow until the
-1000 steps are over, in each iteration. Measured on simulated features with K = 400, as multiples of StatA's time: 90
-for 64 images; for 1000 images 6 with 25 classes present, 70 with all.
+Cost: much slower than StatA. A cluster of one image (or of identical images) has no optimal Dirichlet; its parameters
+grow until the 1000 steps are used up, in each iteration. Measured on simulated features with K = 400, as multiples of
+StatA's time: 90 for 64 images; for 1000 images 6 with 25 classes present, 70 with all.
 
 Deviations
-- from the paper: none known in the default setting. `EMDirichlet.released()` is what the program of StatA's authors
-  runs, λ = 0 and no matching; StatA's table fits the default.
-- from the programs: float64; classes whose fit has come to rest take no further steps (they would not move); an empty
-  cluster has v_k = −∞ if λ > 0, so that it stays empty; only clusters with images are matched.
+- from the paper: none known with the defaults. `EMDirichlet.released()` is what the program of StatA's authors runs,
+  λ = 0 and no matching; the figures in the StatA paper agree with the defaults.
+- from the programs: float64; classes whose fit has converged take no further steps; an empty cluster has v_k = −∞ if
+  λ > 0, so it stays empty; only clusters with images are matched.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ from .settings import Configured, setting
 
 Array = NDArray[np.float64]
 
-TEST_EVERY = 50  # steps of the fit
-SMALL, STEEPEST = 1e-6, math.pi**2 / 6  # below SMALL, c is all rounding; its limit at 0 is its largest value
-AT_REST = 1e-26  # a class whose relative squared step is below this has stopped, but for rounding
+TEST_EVERY = 50  # steps of the fit between two convergence tests
+SMALL, STEEPEST = 1e-6, math.pi**2 / 6  # for a < SMALL, c is lost to rounding; use its limit at 0, the maximum
+AT_REST = 1e-26  # relative squared step of a class that has converged up to rounding
 
 
 @dataclass(frozen=True)
 class Iterate:
-    """Where the solver stands after an iteration."""
+    """The variables after one iteration."""
 
     clusters: Tensor  # n: the cluster of each image, before matching
     alpha: Tensor  # K×K
@@ -78,7 +78,7 @@ class Iterate:
 
 @dataclass(frozen=True)
 class EMDirichlet(Configured):
-    """Hard EM-Dirichlet; the defaults are its authors' setting."""
+    """Hard EM-Dirichlet; the defaults are its authors' settings."""
 
     name: ClassVar[str] = "em-dirichlet"
     traits: ClassVar[Traits] = Traits(paper="EM-Dirichlet", year=2024, scope="batch", memory="none")
@@ -87,16 +87,16 @@ class EMDirichlet(Configured):
     partition: float = setting(0.2, "λ = ⌊partition · K⌋ · n, weight of the partition complexity; 0 is off", low=0)
     matching: bool = setting(True, "match clusters to classes one to one at the end; else cluster k is class k")
     iterations: int = setting(10, "iterations", low=1)
-    fit_steps: int = setting(1000, "majorise-minimise steps of a fit, at most", low=1)
-    fit_tol: float = setting(1e-11, "a fit ends when its relative squared step is below this", low=0)
+    fit_steps: int = setting(1000, "maximum number of majorise-minimise steps of a fit", low=1)
+    fit_tol: float = setting(1e-11, "a fit stops when its relative squared step is below this", low=0)
 
     @classmethod
     def released(cls, **settings: Any) -> EMDirichlet:
-        """As the program of StatA's authors runs it: λ = 0, no matching."""
+        """The settings of the program of StatA's authors: λ = 0, no matching."""
         return cls(**{"partition": 0.0, "matching": False, **settings})
 
     def init(self, head: TextHead) -> State | None:
-        """No state: each batch is solved on its own."""
+        """No state: each batch is solved separately."""
         return None
 
     def step(self, state: State | None, batch: Batch) -> Step:
@@ -121,7 +121,7 @@ class EMDirichlet(Configured):
 
     @torch.no_grad()
     def iterate(self, batch: Batch) -> Iterator[Iterate]:
-        """The solver, one iteration at a time. Do not write to what it yields."""
+        """Run the solver, one iteration at a time. Do not write to the tensors it yields."""
         log_s = self.log_s(batch)
         n, k = log_s.shape
         pressure = math.floor(self.partition * k)  # λ/n
@@ -148,13 +148,13 @@ def log_dirichlet(log_s: Tensor, alpha: Tensor) -> Tensor:
 
 
 def fit_dirichlet(alpha: Array, y: Array, steps: int, tol: float) -> Array:
-    """Dirichlet parameters (a×K) that make the mean of log s be y (a×K): maximum likelihood, from `alpha` on.
+    """Maximum-likelihood Dirichlet parameters (a×K) for the means of log s in y (a×K), starting at `alpha`.
 
-    Minimises Σ_j lnΓ(a_j) − lnΓ(Σ_j a_j) − Σ_j (a_j − 1) y_j for all classes side by side. All are tested together,
-    every 50 steps, by the step's squared length relative to the parameters'.
+    Minimises Σ_j lnΓ(a_j) − lnΓ(Σ_j a_j) − Σ_j (a_j − 1) y_j for all classes in parallel. Every 50 steps it tests
+    convergence for all classes together: the squared step, relative to the squared parameters.
     """
     result, size = alpha.copy(), np.zeros(len(alpha))
-    rows = np.arange(len(alpha))  # the classes not yet at rest: `alpha` and `y` are theirs
+    rows = np.arange(len(alpha))  # the classes that have not converged, which `alpha` and `y` hold
     for step in range(1, steps + 1):
         before, alpha = alpha, minimise_majorant(alpha, y)
         if step % TEST_EVERY == 0:
@@ -171,8 +171,9 @@ def fit_dirichlet(alpha: Array, y: Array, steps: int, tol: float) -> Array:
 def minimise_majorant(a: Array, y: Array) -> Array:
     """One majorise-minimise step, a×K.
 
-    lnΓ(a) = lnΓ(a+1) − ln a. There lnΓ(a+1) lies below the parabola of curvature c that touches it at a and meets it
-    at 0, and −lnΓ(Σa) below its tangent. Their sum is separable; its minimum is the positive root of c·a² + b·a − 1.
+    Write lnΓ(a) = lnΓ(a+1) − ln a. The parabola of curvature c that is tangent to lnΓ(a+1) at a, and equal to it at 0,
+    is an upper bound; so is the tangent of −lnΓ(Σa). Their sum is separable, and its minimum is the positive root of
+    c·a² + b·a − 1.
     """
     up = a + 1
     psi = digamma(up)
@@ -185,9 +186,9 @@ def minimise_majorant(a: Array, y: Array) -> Array:
 
 
 def match(clusters: Tensor, s: Tensor) -> Tensor:
-    """Labels (n) of images in clusters (n): the one-to-one matching of clusters to classes with the most s in it.
+    """Labels (n) for cluster numbers (n), by the one-to-one matching of clusters to classes with the largest sum.
 
-    A cluster's claim on class k is its mean of s_ik; clusters without images claim nothing.
+    The weight of a cluster and class k is the cluster's mean of s_ik. Clusters without images are not matched.
     """
     used, cluster = clusters.unique(return_inverse=True)  # type: ignore[no-untyped-call]
     u = F.one_hot(cluster, len(used)).to(s.dtype)

@@ -1,7 +1,7 @@
-"""MOON: a von Mises–Fisher distribution per class, anchored on its prototype by as much as the class seems absent.
+"""MOON: a von Mises–Fisher distribution per class, with a stronger anchor for classes that seem absent.
 
-MOON, ICML 2026; StatA's successor. Its z-step is StatA's, with one z-step per iteration. A class that the batch shows
-little sign of has a heavy anchor, and an image that is undecided has little say in the means:
+MOON, ICML 2026, the successor of StatA. The z-step is StatA's, with one z-step per iteration. The anchor weight α_k is
+large if zero-shot finds little of class k in the batch. The weight g_i of an image is small if z_i is uncertain:
 
     λ_k = √( mean_i ŷ_ik · max_i ŷ_ik ), divided by its maximum over classes;   α_k = 1/λ_k
 
@@ -12,28 +12,28 @@ little sign of has a heavy anchor, and an image that is undecided has little say
     β_k = n_k/(n_k + α_k),  n_k hard counts
     q_k = β_k v_k + (1 − β_k) t_k,  μ_k = q_k/‖q_k‖,  κ_k = min( K(‖q_k‖), 500 ),  K(r) = (d r − r³)/(1 − r²)
 
-from z = ŷ, μ = t, κ_k = K( Σ_i z_ik x_i·t_k / Σ_i z_ik ); a last z-step ends it.
+starting from z = ŷ, μ = t, κ_k = K( Σ_i z_ik x_i·t_k / Σ_i z_ik ). A z-step follows the last iteration.
 
 | symbol   | code            | shape | meaning                                                        |
 |----------|-----------------|-------|----------------------------------------------------------------|
 | x_i, t_k | `x`, `t`        | n×d, k×d | unit image features, unit text prototypes                   |
 | ŷ_i, z_i | `log_y`, `z`    | n×k   | zero-shot probabilities, as logarithms; assignments            |
-| α_k      | `alpha`         | k     | anchor weight of class k, ≥ 1; once, from ŷ                    |
-| g_i      | `g`             | n     | say of image i in the means                                    |
-| β_k      | `beta`          | k     | how far class k trusts the batch instead of its anchor         |
+| α_k      | `alpha`         | k     | anchor weight of class k, ≥ 1; computed once from ŷ            |
+| g_i      | `g`             | n     | weight of image i in the means                                 |
+| β_k      | `beta`          | k     | weight of the batch against the anchor for class k             |
 | μ_k, κ_k | `mu`, `kappa`   | k×d, k | mean direction and concentration of class k                   |
 | T        | `temperature`   |       | log p is divided by T                                          |
 | G        | `graph`         | n×n   | affinities, λ/(2m)·(W + Wᵀ) of m neighbours                    |
 
-A class without images has β_k = 0, so μ_k = t_k and κ_k at its bound: as in StatA, only active classes are updated.
+A class without images has β_k = 0, so μ_k = t_k and κ_k is at its bound. As in StatA, only active classes are updated.
 
-The normaliser in log p is an asymptote for κ ≫ d, poor at the concentrations that CLIP features have. It is what was
-published, and kept for comparison. So are the hard counts, which the instance weights do not enter.
+The normaliser in log p is an approximation for κ ≫ d, and poor at the concentrations of CLIP features. It is kept as
+published, for comparison. So are the hard counts, which do not use the weights g.
 
 Deviations
-- from the authors' program: κ is kept above 1e-30 (a class that points away from its images has K(r) = 0, and log 0);
-  g is kept above rounding (when no image is decided all weigh the same, where the program has 0/0), and is 1 for a
-  single class; neighbours exclude the image itself by index, not by dropping the best match; it works for n < 4.
+- from the authors' program: κ is at least 1e-30 (a class that points away from its images has K(r) = 0, and log 0);
+  g is at least the machine precision (if all images are uncertain, they have equal weights; the program has 0/0), and 1
+  for a single class; neighbours exclude the image itself by index, not by dropping the best match; n < 4 works.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ from .solve.em import Transductive, active_classes, hard_counts, z_step
 from .solve.neighbours import Neighbours
 
 R_MAX = 0.999  # K(r) → ∞ as r → 1
-KAPPA_MIN = 1e-30  # as good as 0, with a logarithm
+KAPPA_MIN = 1e-30  # instead of 0, so that log κ is finite
 
 
 @dataclass(frozen=True)
 class Iterate:
-    """Where the solver stands after a z-step and the M-step that follows; the last one has no M-step and no classes."""
+    """The variables after the z-step and the M-step of one iteration; the last one has only z."""
 
     z: Tensor  # n×k
-    active: Tensor | None = None  # a: the classes that were updated; all others are on their anchors
+    active: Tensor | None = None  # a: the classes that were updated; all others equal their anchors
     beta: Tensor | None = None  # a
     mu: Tensor | None = None  # a×d
     kappa: Tensor | None = None  # a
@@ -79,11 +79,11 @@ class Moon(Transductive):
     neighbours: int = setting(3, "m, neighbours per image", low=1)
     laplacian: float = setting(1.0, "λ, weight of the graph", low=0)
     kappa_max: float = setting(500.0, "bound on κ after the start", above=0)
-    iterations: int = setting(10, "z-steps with an M-step; one more z-step ends the solve", low=0)
+    iterations: int = setting(10, "iterations of a z-step and an M-step; one more z-step follows", low=0)
 
     @torch.no_grad()
     def iterate(self, batch: Batch, nearest: Neighbours | None = None) -> Iterator[Iterate]:
-        """The solver, one iteration at a time. Do not write to what it yields."""
+        """Run the solver, one iteration at a time. Do not write to the tensors it yields."""
         x, t, log_y = batch.features, batch.head.features, batch.log_zero_shot
         d = x.shape[1]
         graph = self._graph(batch, nearest)
@@ -92,7 +92,7 @@ class Moon(Transductive):
         cosine = x @ t.T
         kappa = concentration((z * cosine).sum(dim=0) / z.sum(dim=0).clamp_min_(torch.finfo(z.dtype).tiny), d)
         unary = log_y + log_density(cosine, kappa, d) / self.temperature
-        # From the first M-step on, a class without images is at q_k = t_k.
+        # From the first M-step on, a class without images has q_k = t_k.
         length = torch.linalg.vector_norm(t, dim=1)
         kappa = concentration(length, d).clamp_max_(self.kappa_max)
         anchored = log_y + log_density(cosine / length, kappa, d) / self.temperature
@@ -115,26 +115,26 @@ class Moon(Transductive):
 
 
 def anchor_weights(y: Tensor) -> Tensor:
-    """α_k = 1/λ_k, k, for zero-shot probabilities (n×k); ∞ for a class of which there is no sign at all."""
+    """α_k = 1/λ_k, k, for zero-shot probabilities (n×k); ∞ for a class with probability 0 everywhere."""
     presence = (y.mean(dim=0) * y.amax(dim=0)).sqrt_()  # λ_k, not yet divided by its maximum
     alpha: Tensor = presence.max() / presence
     return alpha
 
 
 def decidedness(z: Tensor) -> Tensor:
-    """g_i = 1 − H(z_i)/log K, n: 1 for a one-hot row; above 0 even for a flat one."""
+    """g_i = 1 − H(z_i)/log K, n: 1 for a one-hot row, slightly above 0 for a uniform row."""
     negative_entropy = torch.special.xlogy(z, z).sum(dim=1)
-    most = math.log(z.shape[1]) or 1.0  # a single class is never in doubt
+    most = math.log(z.shape[1]) or 1.0  # a single class has entropy 0
     g: Tensor = negative_entropy / most + 1
     return g.clamp_min_(torch.finfo(z.dtype).eps)
 
 
 def concentration(r: Tensor, d: int) -> Tensor:
-    """K(r) = (d r − r³)/(1 − r²): about the κ at which d-dimensional unit vectors have a mean of length r."""
+    """K(r) = (d r − r³)/(1 − r²): approximates the κ for which d-dimensional unit vectors have a mean of length r."""
     r = r.clamp(0, R_MAX)
     return ((d - r * r) * r / (1 - r * r)).clamp_min_(KAPPA_MIN)
 
 
 def log_density(cosine: Tensor, kappa: Tensor, d: int) -> Tensor:
-    """κ_k μ_k·x_i + ((d−1)/2) log κ_k − κ_k, n×k, for μ_k·x_i in `cosine`; a constant is left out."""
+    """κ_k μ_k·x_i + ((d−1)/2) log κ_k − κ_k, n×k, for μ_k·x_i in `cosine`, without the constant."""
     return (cosine - 1) * kappa + (d - 1) / 2 * kappa.log()

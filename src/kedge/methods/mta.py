@@ -1,35 +1,35 @@
-"""MTA: mean-shift over the views of one image, with weights for how much each view belongs.
+"""MTA: mean-shift over the views of one image, with an inlierness weight for each view.
 
 Zanella, Ben Ayed, "On the Test-Time Zero-Shot Generalization of Vision-Language Models: Do We Really Need Prompt
 Learning?", CVPR 2024.
 
-Each image comes as v views: itself, and random crops. The mode m of their density replaces the image's feature, and
-inlierness y says which views the density may trust: those that are near it, and whose predictions agree with others.
+Each image has v views: itself and random crops. The mode m of their density replaces the feature of the image. The
+inlierness y weights the views: it is large for views near the mode whose predictions agree with those of other views.
 
     h_i²   = ½ · mean squared distance of view i to its ⌊0.3(v − 1)⌋ nearest other views
     ρ_i    = exp(−‖f_i − m‖² / 2h_i²)
-    y      ← softmax( (ρ + λ_q A y) / λ_y ),   A_ij = ŷ_i·ŷ_j of views i and j,   from uniform
-    m      ← unit( Σ_i ρ_i y_i f_i ),                                              from the image itself
+    y      ← softmax( (ρ + λ_q A y) / λ_y ),   A_ij = ŷ_i·ŷ_j of views i and j,   starts uniform
+    m      ← unit( Σ_i ρ_i y_i f_i ),                                              starts at the image itself
     z      = softmax(τ m tᵀ)
 
-5 rounds of at most 5 y-steps, then at most 5 m-steps; either stops when its change is below 1e-6.
+5 rounds of at most 5 y-steps, then at most 5 m-steps; either stops if the change is below 1e-6.
 
 | symbol   | code           | shape  | meaning                                        |
 |----------|----------------|--------|------------------------------------------------|
-| f        | `f`            | n×v×d  | unit features of the views, view 0 the image   |
+| f        | `f`            | n×v×d  | unit features of the views; view 0 is the image|
 | ŷ        | `p`            | n×v×k  | their zero-shot probabilities                  |
-| A        | `agreement`    | n×v×v  | how alike the predictions of two views are     |
+| A        | `agreement`    | n×v×v  | similarity of the predictions of two views     |
 | h²       | `h2`           | n×v    | bandwidth                                      |
 | log ρ    | `log_rho`      | n×v    | density                                        |
 | y        | `y`            | n×v    | inlierness, on the simplex                     |
 | m        | `mode`         | n×d    | the mode                                       |
 
-Images do not see each other: every one stops on its own. Cost per image: v·k·d + v²·(k + d) multiplications.
+Each image is solved separately, with its own stopping. Cost per image: v·k·d + v²·(k + d) multiplications.
 
 Deviations
-- one view is zero-shot exactly; with 2 to 4 views, where ⌊0.3(v − 1)⌋ is 0, one neighbour is taken.
-- ρ·y is formed from logarithms, so that views far from the mode, or a bandwidth of 0 (copies), leave no 0/0.
-- the paper ends when converged; the limits of 5 are the authors' program's.
+- one view gives exactly zero-shot; with 2 to 4 views, where ⌊0.3(v − 1)⌋ is 0, one neighbour is used.
+- ρ·y is computed from logarithms, so that views far from the mode, or a bandwidth of 0 (copies), cause no 0/0.
+- the paper runs until convergence; the limits of 5 are from the authors' program.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from ..features.text_head import TextHead
 from .contract import Batch, State, Step, Traits
 from .settings import Configured, setting
 
-BLOCK = 1 << 23  # probabilities (images × views × classes) held at a time
-BANDWIDTH_FLOOR = 1e-7  # h² of copies is 0, up to rounding
+BLOCK = 1 << 23  # maximum number of probabilities (images × views × classes) in memory
+BANDWIDTH_FLOOR = 1e-7  # minimum of h², which is 0 for copies
 
 
 @dataclass(frozen=True)
 class Mode:
-    """Where mean-shift ended for b images."""
+    """The result of mean-shift for b images."""
 
     mode: Tensor  # b×d
     inlierness: Tensor  # b×v, y
@@ -61,17 +61,17 @@ class Mode:
 
 @dataclass(frozen=True)
 class MTA(Configured):
-    """MTA with every knob; the defaults are the authors'."""
+    """MTA; the defaults are the authors'."""
 
     name: ClassVar[str] = "mta"
     traits: ClassVar[Traits] = Traits(paper="MTA", year=2024, scope="image", memory="none", needs="views")
 
     agreement: float = setting(4.0, "λ_q, weight of agreeing predictions", low=0)
-    smoothness: float = setting(0.2, "λ_y, how even the inlierness is", above=0)
-    neighbours: float = setting(0.3, "share of the other views that a bandwidth looks at", above=0)
+    smoothness: float = setting(0.2, "λ_y: larger makes the inlierness more uniform", above=0)
+    neighbours: float = setting(0.3, "fraction of the other views that define a bandwidth", above=0)
     rounds: int = setting(5, "rounds of y-steps, then m-steps", low=0)
-    steps: int = setting(5, "at most this many y-steps and m-steps per round", low=1)
-    tol: float = setting(1e-6, "steps end when the change is below this", low=0)
+    steps: int = setting(5, "maximum number of y-steps, and of m-steps, per round", low=1)
+    tol: float = setting(1e-6, "steps stop when the change is below this", low=0)
 
     def init(self, head: TextHead) -> State | None:
         """No state."""
@@ -85,7 +85,7 @@ class MTA(Configured):
 
     @torch.no_grad()
     def modes(self, batch: Batch) -> Iterator[Mode]:
-        """The modes of some images at a time."""
+        """The modes, for one block of images at a time."""
         assert batch.views is not None
         t, scale = batch.head.features, batch.head.logit_scale
         n, v, _ = batch.views.shape
@@ -122,6 +122,6 @@ class MTA(Configured):
         return Mode(mode, y, h2.sqrt())
 
     def _moved(self, old: Tensor, new: Tensor, moving: Tensor) -> tuple[Tensor, Tensor]:
-        """Take the step in the rows that are still moving (n), and see which go on."""
+        """The new values in the rows that are still moving (n), and which rows move further."""
         change = (new - old).norm(dim=1)
         return torch.where(moving[:, None], new, old), moving & (change >= self.tol)

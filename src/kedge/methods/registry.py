@@ -1,19 +1,20 @@
-"""Which methods there are: kedge's own, and those of installed packages (entry-point group `kedge.methods`)."""
+"""The registered methods: kedge's own, and those of installed packages (entry-point group `kedge.methods`)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from ..errors import SettingError, did_you_mean
-from .contract import Method
-from .settings import check_names
+from ..errors import KedgeError, SettingError, did_you_mean
+from .contract import Method, Traits
+from .settings import check_names, default_of, hints, parse
 
-ENTRY_POINTS = "kedge.methods"  # the group in which another package announces its methods
-
+ENTRY_POINTS = "kedge.methods"  # the entry-point group of other packages' methods
+INNER = "method"  # the setting that holds the inner method in `wrapper:inner`
 
 _BUILTIN = {
     "zero-shot": "kedge.methods.zero_shot:ZeroShot",
@@ -32,7 +33,7 @@ _BUILTIN = {
 
 
 def list_methods() -> tuple[str, ...]:
-    """Names of every registered method: ours, then those of installed packages."""
+    """The names of all registered methods: kedge's own, then those of installed packages."""
     return (*_BUILTIN, *sorted(_plugins()))
 
 
@@ -42,25 +43,56 @@ def _plugins() -> dict[str, EntryPoint]:
 
 
 def find_method(name: str) -> type[Any]:
-    """The class of a registered method; loads its module only now."""
+    """The class of a registered method. Its module is imported here."""
     if name in _BUILTIN:
         module, _, attribute = _BUILTIN[name].partition(":")
         return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
-    if name in _plugins():
-        try:
-            return _plugins()[name].load()  # type: ignore[no-any-return]
-        except Exception as error:
-            raise SettingError(f"method {name!r} of another package does not load: {error}") from error
-    raise SettingError(f"unknown method {name!r}{did_you_mean(name, list_methods())}")
+    if name not in _plugins():
+        raise SettingError(f"unknown method {name!r}{did_you_mean(name, list_methods())}")
+    try:
+        cls = _plugins()[name].load()
+        hints(cls)
+    except Exception as error:  # any error in the other package
+        raise SettingError(f"method {name!r} of another package does not load: {_one_line(error)}") from error
+    if not isinstance(cls, type) or not is_dataclass(cls):
+        raise SettingError(f"method {name!r} of another package is not a dataclass: {_one_line(cls)}")
+    _check_plugin(cls, name)
+    return cls
 
 
-def build(method: str | Method, settings: Mapping[str, Any] | None = None) -> Method:
-    """A method object from a registered name and settings; a method object passes through (without settings)."""
-    settings = dict(settings or {})
+def _check_plugin(found: Any, name: str) -> None:
+    """Check `name` and `traits` of another package's method: of its class, or (if they are properties) of an object."""
+    for attribute, kind in (("name", str), ("traits", Traits)):
+        value = getattr(found, attribute, None)
+        if isinstance(found, type) and hasattr(value, "__get__"):
+            continue  # a property
+        if not isinstance(value, kind):
+            what = "has no" if value is None else f"needs a {kind.__name__} object as its"
+            raise SettingError(f"method {name!r} of another package {what} `{attribute}`.")
+        if attribute == "name" and value != name:
+            raise SettingError(f"method {name!r} of another package calls itself {value!r}. The names must be equal.")
+
+
+def build(method: str | Mapping[str, Any] | Method, settings: Mapping[str, Any] | None = None) -> Method:
+    """A method object, from one of:
+
+    "stata"                          a registered name
+    "tempered:stata:alpha=10"        a text, see `parse_method`
+    {"name": "stata", "alpha": 10}   a description, see `settings`; an inner method is a description or a text
+    StatA(alpha=10)                  a method object, which is returned unchanged
+
+    settings: further settings of the method that is named first.
+    """
     if isinstance(method, str):
-        cls = find_method(method)
-        check_names(cls, settings, method)
-        return cls(**settings)  # type: ignore[no-any-return]
+        method = parse_method(method)
+    if isinstance(method, Mapping):
+        given, settings = dict(method), settings or {}
+        name = given.pop("name", None)
+        if not isinstance(name, str):
+            raise SettingError(f'a method with settings is written {{name = "stata", alpha = 10}}; got {dict(method)}.')
+        if twice := given.keys() & settings.keys():
+            raise SettingError(f"{min(twice)} of method {name!r} is given twice. Give it once.")
+        return make(find_method(name), {**given, **settings}, name)
     if isinstance(method, type) or not isinstance(method, Method):
         raise SettingError(
             f"a method is a registered name ({', '.join(list_methods())}) "
@@ -71,3 +103,62 @@ def build(method: str | Method, settings: Mapping[str, Any] | None = None) -> Me
             f"settings ({', '.join(settings)}) go with a method's name; this {method.name!r} is already configured."
         )
     return method
+
+
+def make(cls: type[Any], settings: Mapping[str, Any], name: str) -> Method:
+    """An object of the class `cls`, registered as `name`. Inner methods may be texts or descriptions."""
+    check_names(cls, settings, name)
+    for f in fields(cls):
+        if default_of(f) is MISSING and f.name not in settings:
+            example = f"{name}:stata" if f.name == INNER else f"{name}:{f.name}=…"
+            raise SettingError(f"method {name!r} needs the setting {f.name!r}. Write for example {example}")
+    values = {
+        key: build(value) if isinstance(value, str | Mapping) and hints(cls)[key] is Method else value
+        for key, value in settings.items()
+    }
+    try:
+        made: Method = cls(**values)
+        if name in _plugins():
+            _check_plugin(made, name)
+    except KedgeError:
+        raise
+    except Exception as error:  # any error in the other package
+        raise SettingError(f"method {name!r} cannot be made: {_one_line(error)}") from error
+    return made
+
+
+def parse_method(text: str) -> dict[str, Any]:
+    """A method as text → its description, {name, …settings}.
+
+    stata                                    a name
+    stata:alpha=10,beta=soft                 its settings
+    tempered:stata                           a wrapper: its setting `method` is stata
+    tempered:stata:alpha=10                  alpha belongs to stata, the last name before it
+    tempered:strength=2:stata:alpha=10       settings of both
+
+    Grammar: text = name [":" settings] [":" text]; settings = name "=" value {"," name "=" value}. A part with "=" is
+    settings, a part without is a name. Text cannot hold a value with ":" or ","; a description can.
+    """
+    name, *parts = (part.strip() for part in text.split(":"))
+    cls = find_method(name)
+    settings: dict[str, Any] = {}
+    if parts and "=" in parts[0]:
+        settings = parse(cls, parts.pop(0).split(","), name)
+    if not parts:
+        return {"name": name, **settings}
+    if not parts[0]:
+        raise SettingError(f"{text!r} ends in the middle. Write name:setting=value, or wrapper:method.")
+    if "=" in parts[0]:
+        raise SettingError(
+            f"{text!r}: it is not clear whose setting {parts[0]!r} is. "
+            "Separate settings of one method by commas, and name an inner method before its settings."
+        )
+    if hints(cls).get(INNER) is not Method:
+        raise SettingError(f"method {name!r} takes no inner method; got {parts[0]!r}. Settings are written name=value.")
+    if INNER in settings:
+        raise SettingError(f"{text!r} gives the inner method of {name!r} twice. Give it once.")
+    return {"name": name, **settings, INNER: parse_method(":".join(parts))}
+
+
+def _one_line(something: object) -> str:
+    return " ".join(str(something).split())

@@ -1,48 +1,71 @@
-"""A method IS its configuration: a frozen dataclass of fields declared with `setting`, checked by type and range."""
+"""A method is its configuration: a frozen dataclass whose fields are checked by type and range.
+
+A setting is a number, a bool, a str, a choice (`Literal`), or another method (`Method`), so that a wrapper is a method
+too. Outside Python a method is `{name, …settings}`, and an inner method is nested:
+
+    {"name": "tempered", "strength": 2, "method": {"name": "stata", "alpha": 10}}
+
+`description` writes that form; `registry.build` reads it. It has only values of JSON: an infinite number is "inf".
+"""
 
 from __future__ import annotations
 
 import functools
 import math
 import numbers
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from ..errors import SettingError, did_you_mean
+from .contract import Method
 
 
 def setting(
     default: Any, doc: str, *, low: float | None = None, above: float | None = None, finite: bool = True
 ) -> Any:
-    """A field with its one-line meaning and range: `low` is allowed, `above` is not."""
+    """A field with its meaning in one line and its range: value ≥ `low`, value > `above`."""
     return field(default=default, metadata={"doc": doc, "low": low, "above": above, "finite": finite})
 
 
+def description(method: Any, *, changed: bool = False) -> dict[str, Any]:
+    """{name, …settings}; with `changed`, only the settings that differ from their defaults."""
+    return {"name": method.name, **(changed_settings(method) if changed else settings_of(method))}
+
+
 def settings_of(method: Any) -> dict[str, Any]:
-    """The settings of a method object, by name."""
-    return {f.name: getattr(method, f.name) for f in fields(method)}
+    """The settings of a method by name, as values of JSON."""
+    return {f.name: _plain(getattr(method, f.name), changed=False) for f in fields(method)}
 
 
 def changed_settings(method: Any) -> dict[str, Any]:
-    """The settings that are not the method's defaults."""
-    return {f.name: getattr(method, f.name) for f in fields(method) if getattr(method, f.name) != f.default}
+    """The settings that differ from their defaults, as values of JSON."""
+    values = {f.name: (getattr(method, f.name), default_of(f)) for f in fields(method)}
+    return {name: _plain(value, changed=True) for name, (value, default) in values.items() if value != default}
 
 
-@functools.cache
-def _hints(cls: Any) -> dict[str, Any]:
-    return get_type_hints(cls)  # evaluating annotations is slow, and they do not change
+def default_of(f: Field[Any]) -> Any:
+    """The default of a field; MISSING if it has none."""
+    return f.default if f.default_factory is MISSING else f.default_factory()
+
+
+def _plain(value: Any, *, changed: bool) -> Any:
+    if isinstance(value, Method):
+        return description(value, changed=changed)
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
+
+
+hints: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)  # cached: evaluating annotations is slow
 
 
 @dataclass(frozen=True)
 class Configured:
-    """Base of the methods: checks every field when one is made, by its type annotation and its range."""
+    """Base class of the methods: checks the type and range of each field of a new object."""
 
     def __post_init__(self) -> None:
-        kind: Any = type(self)
-        hints = _hints(kind)
         for f in fields(self):
-            object.__setattr__(self, f.name, _checked(f.name, getattr(self, f.name), hints[f.name], f.metadata))
+            value = _checked(f.name, getattr(self, f.name), hints(type(self))[f.name], f.metadata)
+            object.__setattr__(self, f.name, value)
 
 
 def _checked(name: str, value: Any, hint: Any, meta: Mapping[str, Any]) -> Any:
@@ -55,8 +78,18 @@ def _checked(name: str, value: Any, hint: Any, meta: Mapping[str, Any]) -> Any:
         if not isinstance(value, bool):
             raise SettingError(f"{name} must be true or false; got {value!r}.")
         return value
+    if hint is str:
+        if not isinstance(value, str):
+            raise SettingError(f"{name} must be text; got {value!r}.")
+        return value
+    if hint is Method:
+        if isinstance(value, type) or not isinstance(value, Method):
+            raise SettingError(f"{name} must be a method object, like kedge.StatA(); got {value!r}.")
+        return value
     whole = hint is int
     kind = numbers.Integral if whole else numbers.Real
+    if not whole and value in ("inf", "-inf"):
+        value = float(value)
     if isinstance(value, bool) or not isinstance(value, kind):
         raise SettingError(f"{name} must be a {'whole ' if whole else ''}number; got {value!r}.")
     number: float = int(value) if isinstance(value, numbers.Integral) and whole else float(value)
@@ -71,7 +104,7 @@ def _checked(name: str, value: Any, hint: Any, meta: Mapping[str, Any]) -> Any:
 
 
 def check_names(cls: type, names: Iterable[str], method: str) -> None:
-    """Refuse a setting the method does not have, and suggest the one that was meant."""
+    """Raise SettingError for a setting that the method does not have, with the nearest one it has."""
     known = [f.name for f in fields(cls)]
     for name in names:
         if name not in known:
@@ -80,8 +113,7 @@ def check_names(cls: type, names: Iterable[str], method: str) -> None:
 
 
 def parse(cls: type, assignments: Iterable[str], method: str) -> dict[str, Any]:
-    """`["alpha=2", "beta=soft"]` as values of the fields' types: what `--set` on the command line means."""
-    hints = _hints(cls)
+    """`["alpha=2", "beta=soft"]` → {"alpha": 2.0, "beta": "soft"}: the form of `--set` on the command line."""
     values: dict[str, Any] = {}
     for text in assignments:
         name, equals, raw = text.partition("=")
@@ -89,7 +121,7 @@ def parse(cls: type, assignments: Iterable[str], method: str) -> dict[str, Any]:
         if not equals or not name:
             raise SettingError(f"a setting is written name=value; got {text!r}.")
         check_names(cls, [name], method)
-        values[name] = _parsed(name, raw, hints[name])
+        values[name] = _parsed(name, raw, hints(cls)[name])
     return values
 
 

@@ -1,15 +1,15 @@
-"""TDA: two caches of the images seen, one of what a class looks like and one of what it does not.
+"""TDA: a positive cache of confident images per class, and a negative cache of uncertain ones.
 
 Karmanov, Guan, Lu, El Saddik, Xing, "Efficient Test-Time Adaptation of Vision-Language Models", CVPR 2024.
 
-Every image enters the cache of the class that zero-shot gives it; a class keeps the entries of lowest entropy. Images
-that the encoder is neither sure nor at a loss about also enter a negative cache, with the classes they may be:
+Each image enters the positive cache of its zero-shot class; a class keeps the entries with the lowest entropy. Images
+of medium entropy also enter the negative cache, with the classes that they may belong to:
 
     positive: up to 3 per class
     negative: up to 2 per class, if 0.2 < H(ŷ)/log₂ K < 0.5
     logits_k = τ x·t_k + a₊ Σ_{j in class k} exp(−b₊(1 − x·f_j)) − a₋ Σ_j exp(−b₋(1 − x·f_j)) 1[0.03 < ŷ_jk < 1]
 
-with j over the positive cache in the first sum and over the whole negative cache in the second. z = softmax(logits).
+The first sum is over the positive cache of class k, the second over the whole negative cache. z = softmax(logits).
 
 | symbol       | code                                         | shape | meaning                                  |
 |--------------|----------------------------------------------|-------|------------------------------------------|
@@ -17,18 +17,18 @@ with j over the positive cache in the first sum and over the whole negative cach
 | ŷ            | `log_y`                                      | n×k   | zero-shot probabilities, as logarithms   |
 | H(ŷ)         | `h`                                          | n     | entropy in nats                          |
 | f_j          | `entries["features"]`                        | k×L×d | cached features                          |
-| 1[… ŷ_jk …]  | `entries["possible"]`                        | k×L×k | the classes a negative entry speaks of   |
+| 1[… ŷ_jk …]  | `entries["possible"]`                        | k×L×k | the possible classes of a negative entry |
 | a₊, b₊       | `positive_weight`, `positive_sharpness`      |       | 2, 5                                     |
 | a₋, b₋       | `negative_weight`, `negative_sharpness`      |       | 0.117, 1                                 |
 
-Cost of a batch: n·k·(5d + 2k) multiplications for the readout, and one sort for the caches. With `protocol="image"` the
-readout is repeated for every image with the caches as they then are; that reads all the keys n times.
+Cost of a batch: n·k·(5d + 2k) multiplications for the logits, and one sort for the caches. With `protocol="image"` the
+logits of each image use the caches at that moment, so all keys are read n times.
 
 Deviations
-- from the paper: by default the caches take the whole batch before any of it is labelled, as in StatA's comparison;
-  `protocol="image"` is the paper's order. The weights are those for ImageNet, for every dataset.
-- from the authors' program: H in nats over log₂ K (at most 0.69) is the program's ratio, kept; it is compared as a
-  product, so that K = 1 divides by nothing. It works for one image, and in full precision throughout.
+- from the paper: by default the whole batch enters the caches before it is labelled, as in the StatA paper;
+  `protocol="image"` is the paper's order. The weights are the authors' for ImageNet, for every dataset.
+- from the authors' program: the ratio of H in nats to log₂ K (at most 0.69) is the program's, and is kept; it is
+  compared as a product, so that K = 1 causes no division by 0. One image works, and all is in full precision.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ from .solve.cache import Memory, entropy, turns
 
 @dataclass(frozen=True)
 class TDA(Configured):
-    """TDA with every knob; the defaults are the authors' for ImageNet, in StatA's protocol."""
+    """TDA; the defaults are the authors' for ImageNet, with the protocol of the StatA paper."""
 
     name: ClassVar[str] = "tda"
     traits: ClassVar[Traits] = Traits(paper="TDA", year=2024, scope="batch", memory="stream")
 
     positive_slots: int = setting(3, "images per class in the positive cache", low=1)
     positive_weight: float = setting(2.0, "a₊, weight of the positive cache", low=0)
-    positive_sharpness: float = setting(5.0, "b₊, how fast a positive entry's say falls with distance", low=0)
+    positive_sharpness: float = setting(5.0, "b₊, how fast the weight of a positive entry falls with distance", low=0)
     negative_slots: int = setting(2, "images per class in the negative cache", low=1)
     negative_weight: float = setting(0.117, "a₋, weight of the negative cache", low=0)
-    negative_sharpness: float = setting(1.0, "b₋, how fast a negative entry's say falls with distance", low=0)
-    entropy_low: float = setting(0.2, "the negative cache takes H/log₂ K above this", low=0)
+    negative_sharpness: float = setting(1.0, "b₋, how fast the weight of a negative entry falls with distance", low=0)
+    entropy_low: float = setting(0.2, "images enter the negative cache if H/log₂ K is above this", low=0)
     entropy_high: float = setting(0.5, "and below this", low=0)
-    possible_low: float = setting(0.03, "a negative entry speaks of classes with ŷ above this", low=0)
+    possible_low: float = setting(0.03, "possible classes of a negative entry have ŷ above this", low=0)
     possible_high: float = setting(1.0, "and below this", low=0)
-    protocol: Literal["batch", "image"] = setting("batch", "remember the batch, then label it; or image by image")
+    protocol: Literal["batch", "image"] = setting("batch", "store the batch, then label it; or image by image")
 
     def init(self, head: TextHead) -> State | None:
         """Two empty caches."""
@@ -73,7 +73,7 @@ class TDA(Configured):
         return positive.state("positive") | negative.state("negative")
 
     def step(self, state: State | None, batch: Batch) -> Step:
-        """Remember and label a batch."""
+        """Store and label a batch."""
         assert state is not None
         x, log_y = batch.features, batch.log_zero_shot
         positive, negative = Memory.of(state, "positive"), Memory.of(state, "negative")
@@ -92,13 +92,13 @@ class TDA(Configured):
         return Step(positive.state("positive") | negative.state("negative"), z, info)
 
     def _for(self, x: Tensor, cache: Memory) -> Tensor:
-        """Σ_{j in class k} exp(−b₊(1 − x·f_j)), n×k; slot by slot, so that no array is larger."""
+        """Σ_{j in class k} exp(−b₊(1 − x·f_j)), n×k; one slot at a time, so that no array is larger."""
         slots = zip(cache.entries["features"].unbind(1), cache.filled.unbind(1), strict=True)
         terms = (_affinity(x, keys, self.positive_sharpness) * filled for keys, filled in slots)
         return sum(terms, start=x.new_zeros(()))
 
     def _against(self, x: Tensor, cache: Memory) -> Tensor:
-        """Σ_j exp(−b₋(1 − x·f_j)) 1[j may be of class k], n×k; an empty slot speaks of no class."""
+        """Σ_j exp(−b₋(1 − x·f_j)) 1[k is possible for j], n×k; an empty slot has no possible class."""
         slots = zip(cache.entries["features"].unbind(1), cache.entries["possible"].unbind(1), strict=True)
         terms = (_affinity(x, keys, self.negative_sharpness) @ possible for keys, possible in slots)
         return sum(terms, start=x.new_zeros(()))

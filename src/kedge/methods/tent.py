@@ -1,29 +1,30 @@
-"""TENT: at test time, let the encoder's normalisation layers make its predictions surer.
+"""TENT: entropy minimisation at test time, over the encoder's normalisation layers.
 
 Wang, Shelhamer, Liu, Olshausen, Darrell, "Tent: Fully Test-Time Adaptation by Entropy Minimization", ICLR 2021.
 
-Gradient steps on the mean entropy of a batch's zero-shot predictions, over the weights and biases of normalisation:
+Gradient steps reduce the mean entropy of a batch's zero-shot predictions, over the weights and biases θ of the
+normalisation layers:
 
     x(θ) = encoder(images; θ),   ŷ_i = softmax(τ x_i tᵀ),   θ ← θ − η · Adam or SGD( ∇ (1/n) Σ_i H(ŷ_i) )
 
-`steps` times per batch, then the batch is labelled by z = ŷ under the new θ, which goes on through the stream.
+`steps` times per batch. Then the batch is labelled by z = ŷ with the new θ. The next batch starts from this θ.
 
 | symbol | code             | shape | meaning                                                        |
 |--------|------------------|-------|----------------------------------------------------------------|
 | θ      | `theta`          |       | weights and biases of the LayerNorms of the visual tower       |
-| g      | `gradients`      |       | of the mean entropy                                            |
+| g      | `gradients`      |       | gradients of the mean entropy                                  |
 | η      | `learning_rate`  |       | 0.001                                                          |
-| m, v   | `first`, `second`|       | Adam's means of g and g²; m is the velocity of SGD             |
+| m, v   | `first`, `second`|       | Adam's averages of g and g²; for SGD, m is the velocity        |
 
-The encoder is never written to: its forward pass runs on θ in place of its own parameters
-(`torch.func.functional_call`) and on copies of its buffers, gradients are asked for by name, and the state holds θ.
-So there is nothing to restore, an error in the middle leaves nothing behind, and two streams may share one encoder.
+The encoder is never changed. Its forward pass uses θ instead of its own parameters (`torch.func.functional_call`) and
+copies of its buffers, and the state holds θ. So nothing has to be restored after an error, and two streams may share
+one encoder.
 
 Deviations
 - from the paper: LayerNorm instead of BatchNorm, which CLIP's visual transformers do not have; η and 10 steps per batch
-  as in StatA's comparison. The paper uses Adam, and SGD with momentum 0.9 for ImageNet: both are here.
-- from the authors' program: it labels a batch by the forward pass before the last step, which saves one; here a
-  batch is labelled after its steps, as the other online methods are.
+  as in the StatA paper. The paper uses Adam, and SGD with momentum 0.9 for ImageNet: both are available.
+- from the authors' program: the program labels a batch by the forward pass before the last step, which saves one pass;
+  here a batch is labelled after its steps, as in the other online methods.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ from .contract import Batch, State, Step, Traits
 from .settings import Configured, setting
 from .solve.cache import entropy
 
-ADAM = (0.9, 0.999, 1e-8)  # the decay of both means, and ε: torch's, and the paper's
+ADAM = (0.9, 0.999, 1e-8)  # β₁, β₂ and ε, as in torch and in the paper
 
 
 @dataclass(frozen=True)
 class Tent(Configured):
-    """TENT with every knob; the defaults are StatA's comparison."""
+    """TENT; the defaults are those of the StatA paper's comparison."""
 
     name: ClassVar[str] = "tent"
     traits: ClassVar[Traits] = Traits(paper="TENT", year=2021, scope="batch", memory="stream", needs="encoder")
@@ -55,10 +56,10 @@ class Tent(Configured):
     learning_rate: float = setting(0.001, "η; 0 is zero-shot", low=0)
     steps: int = setting(10, "gradient steps per batch", low=0)
     optimiser: Literal["adam", "sgd"] = setting("adam", "Adam, or SGD with momentum")
-    momentum: float = setting(0.9, "of SGD", low=0)
+    momentum: float = setting(0.9, "momentum of SGD", low=0)
 
     def init(self, head: TextHead) -> State | None:
-        """Nothing: the first batch brings the encoder, and θ starts as it is there."""
+        """An empty state: θ starts from the encoder of the first batch."""
         return {}
 
     def step(self, state: State | None, batch: Batch) -> Step:
@@ -90,7 +91,7 @@ class Tent(Configured):
         return Step(new, z, {"entropy": path, "adapted": len(theta)})
 
     def _stepped(self, p: Tensor, g: Tensor, m: Tensor, v: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The parameter and both means after step number `count`."""
+        """The parameter and both averages after step number `count`."""
         if self.optimiser == "sgd":
             m = self.momentum * m + g
             return p - self.learning_rate * m, m, v
@@ -117,7 +118,7 @@ def _norms(encoder: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def _encoder(batch: Batch) -> Callable[[dict[str, Tensor]], Tensor]:
-    """θ → unit features (n×d) of the batch's images; the encoder itself stays as it is."""
+    """A function θ → unit features (n×d) of the batch's images. It does not change the encoder."""
     encoder, like = batch.encoder, batch.features
     assert encoder is not None
     if encoder.training:
@@ -140,10 +141,10 @@ def _encoder(batch: Batch) -> Callable[[dict[str, Tensor]], Tensor]:
 def _gradients(
     encode: Callable[[dict[str, Tensor]], Tensor], theta: dict[str, Tensor], head: TextHead
 ) -> tuple[float, dict[str, Tensor]]:
-    """The mean entropy under θ, and its gradients, whether or not the caller records any."""
+    """The mean entropy at θ and its gradients, even under `torch.no_grad`."""
     with torch.enable_grad():
         leaves = {name: p.detach().requires_grad_() for name, p in theta.items()}
         loss = entropy(Batch(encode(leaves), head).log_zero_shot).mean()
-        # A norm that the images do not pass through (a text tower's) has no gradient, and stays.
+        # A norm that the images do not pass through (in a text tower) has gradient 0.
         found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, materialize_grads=True)
     return float(loss.detach()), dict(zip(leaves, found, strict=True))

@@ -1,4 +1,4 @@
-"""TransCLIP: a Gaussian per class with one covariance for all, held to the zero-shot labels but not to the prototypes.
+"""TransCLIP: a Gaussian per class with a shared covariance, with a prior on the labels but none on the means.
 
 Zanella, Gérin, Ben Ayed, "Boosting Vision-Language Models with Transduction", NeurIPS 2024.
 
@@ -6,7 +6,7 @@ Objective, minimised block by block over z, then μ, then Σ:
 
     L(z, μ, Σ) = Σ_i KL(z_i ‖ ŷ_i) − ½ Σ_ij g_ij z_i·z_j − (1/T) Σ_i z_i·log p_i,   p_ik = N(x_i; μ_k, Σ)
 
-    z ← softmax_k( log ŷ + log p / T + G z )             log |Σ| is the same for all classes
+    z ← softmax_k( log ŷ + log p / T + G z )             log |Σ| is equal for all classes
     μ_k = unit( Σ_i z_ik x_i / Σ_i z_ik )
     Σ   = Σ_ik z_ik (x_i − μ_k)² / n
 
@@ -17,19 +17,20 @@ Objective, minimised block by block over z, then μ, then Σ:
 | ŷ_i    | `log_y`       | n×k   | zero-shot probabilities, as logarithms                   |
 | z_i    | `z`           | n×k   | assignments, rows on the simplex                         |
 | μ_k    | `mu`          | k×d   | mean of class k                                          |
-| Σ      | `var`         | d     | the diagonal covariance of all classes, 1/d at the start |
+| Σ      | `var`         | d     | diagonal covariance, shared by all classes; starts at 1/d|
 | T      | `temperature` |       | log p is divided by T                                    |
 | G      | `graph`       | n×n   | affinities, λ/(2m)·(W + Wᵀ) of m neighbours              |
 
-Nothing ties μ_k to t_k. Where every class has images that is the strength of it; where few have, the means of absent
-classes go to whatever little mass they find, and take images away from the others.
+No term connects μ_k to t_k. This helps if every class has images. If few classes have images, the means of the absent
+classes move to the little mass they have, and take images from the others.
 
 Deviations
-- from the paper: the means start at the text prototypes, as in StatA's comparison; `start="confident"` is the paper's.
-- from the program of StatA's authors: a class that has lost all its mass keeps its mean, and the variance is kept above
-  1e-6/d (there both become NaN, for small batches with many classes); neighbours exclude the image itself by index; Σ
-  is the equation for any n, not only up to 2,500 images (`released_variance` gives the program's value); it works for
-  n < 4 and can not see labels.
+- from the paper: the means start at the text prototypes, as in the StatA paper; `start="confident"` is the paper's
+  start.
+- from the program of StatA's authors: a class without mass keeps its mean, and the variance is at least 1e-6/d (in the
+  program both become NaN for small batches with many classes); neighbours exclude the image itself by index; Σ follows
+  the equation for every n, not only up to 2,500 images (`released_variance` gives the program's value); n < 4 works;
+  the method has no access to labels.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from .solve.neighbours import Neighbours
 
 @dataclass(frozen=True)
 class Iterate:
-    """Where the solver stands after z-steps and the M-step that follows; the last one has no M-step."""
+    """The variables after the z-steps and the M-step of one iteration; the last one has no M-step."""
 
     z: Tensor  # n×k
     mu: Tensor | None = None  # k×d
@@ -62,28 +63,28 @@ class Iterate:
 
 @dataclass(frozen=True)
 class TransCLIP(Transductive):
-    """TransCLIP; the defaults are those of StatA's comparison."""
+    """TransCLIP; the defaults are those of the StatA paper's comparison."""
 
     name: ClassVar[str] = "transclip"
     traits: ClassVar[Traits] = Traits(paper="TransCLIP", year=2024, scope="batch", memory="none")
 
-    start: Literal["text", "confident"] = setting("text", "means start at the prototypes, or at the surest images")
-    confident: int = setting(8, 'images per class behind a mean of start="confident"', low=1)
+    start: Literal["text", "confident"] = setting("text", "means start at the prototypes or at confident images")
+    confident: int = setting(8, 'images per class in the means of start="confident"', low=1)
     temperature: float = setting(50.0, "log p is divided by this", above=0)
     neighbours: int = setting(3, "m, neighbours per image", low=1)
     laplacian: float = setting(1.0, "λ, weight of the graph", low=0)
-    iterations: int = setting(10, "M-steps, each after `z_steps` z-steps; z-steps also end the solve", low=0)
+    iterations: int = setting(10, "iterations of `z_steps` z-steps and an M-step; `z_steps` more follow", low=0)
     z_steps: int = setting(5, "z-steps per iteration", low=1)
-    released_variance: bool = setting(False, "Σ as the program has it for n > 2500: divided once per chunk")
+    released_variance: bool = setting(False, "Σ as in the program for n > 2500: divided once per chunk")
 
     @torch.no_grad()
     def iterate(self, batch: Batch, nearest: Neighbours | None = None) -> Iterator[Iterate]:
-        """The solver, one iteration at a time. Do not write to what it yields."""
+        """Run the solver, one iteration at a time. Do not write to the tensors it yields."""
         x, t, log_y = batch.features, batch.head.features, batch.log_zero_shot
         graph = self._graph(batch, nearest)
         features = Features.of(x)
         z = log_y.exp()
-        mu = t if self.start == "text" else self._surest(x, log_y)
+        mu = t if self.start == "text" else self._confident_means(x, log_y)
         var = torch.full_like(x[0], 1 / x.shape[1])
 
         for _ in track(range(self.iterations), "TransCLIP"):
@@ -100,17 +101,17 @@ class TransCLIP(Transductive):
             z = z_step(z, unary, graph)
         return z
 
-    def _surest(self, x: Tensor, log_y: Tensor) -> Tensor:
-        """The paper's start: per class the mean of the images that zero-shot is surest of, of unit norm, k×d."""
+    def _confident_means(self, x: Tensor, log_y: Tensor) -> Tensor:
+        """The paper's start: the mean of the most confident images of each class, scaled to unit norm, k×d."""
         images = log_y.topk(min(self.confident, len(x)), dim=0).indices
         mu = torch.zeros_like(x[images[0]])
-        for best in images:  # rank by rank, so that no array is larger than k×d
+        for best in images:  # one rank at a time, so that no array is larger than k×d
             mu += x[best]
         return unit(mu)
 
 
 def _means(z: Tensor, x: Tensor, before: Tensor) -> Tensor:
-    """μ_k = unit( Σ_i z_ik x_i / Σ_i z_ik ), k×d; as before where the class has no mass to speak of."""
+    """μ_k = unit( Σ_i z_ik x_i / Σ_i z_ik ), k×d; a class without mass keeps its mean."""
     tiny = torch.finfo(z.dtype).tiny
     mass = z.sum(dim=0)[:, None]
     v = _noticeable(z.T / mass.clamp_min(tiny)) @ x
@@ -118,5 +119,5 @@ def _means(z: Tensor, x: Tensor, before: Tensor) -> Tensor:
 
 
 def _noticeable(z: Tensor) -> Tensor:
-    """z with 0 for weights that can not be noticed beside 1: products with denormal numbers are many times slower."""
+    """z with weights below 1e-30 set to 0: products with denormal numbers are many times slower."""
     return torch.where(z > 1e-30, z, 0)

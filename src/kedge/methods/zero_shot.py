@@ -1,4 +1,4 @@
-"""Zero-shot classification, the start of everything: ŷ = softmax(τ x tᵀ).
+"""Zero-shot classification: ŷ = softmax(τ x tᵀ). All other methods start from it.
 
 Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021.
 """
@@ -15,7 +15,7 @@ from .settings import Configured
 
 @dataclass(frozen=True)
 class ZeroShot(Configured):
-    """The encoder's own labels, image by image."""
+    """The labels of the encoder, for each image separately."""
 
     name: ClassVar[str] = "zero-shot"
     traits: ClassVar[Traits] = Traits(paper="CLIP", year=2021, scope="image", memory="none")

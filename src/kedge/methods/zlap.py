@@ -1,33 +1,33 @@
-"""ZLaP: labels that spread from the text prototypes over a graph of texts and images.
+"""ZLaP: label propagation from the text prototypes over a graph of texts and images.
 
 Stojnić, Kalantidis, Tolias, "Label Propagation for Zero-shot Classification with Vision-Language Models", CVPR 2024.
 
 The K texts and the n images are the nodes. Each image links to its 5 nearest images, counting itself, and to its 5
-nearest texts; negative similarities count 0, and weights between image and text are raised to the power 5, by which
-the two kinds of similarity become comparable. With W the directed weights,
+nearest texts. Negative similarities count as 0. Weights between image and text are raised to the power 5, which makes
+the two kinds of similarity comparable. With W the directed weights,
 
     S = D^-½ (W + Wᵀ) D^-½,   D its row sums
     (I − γ S) X = E,          E selects the text nodes: e_k in column k
 
-and image i gets the class of the largest score in its row of X. The K systems share one matrix, symmetric and positive
-definite (γ < 1), so conjugate gradients solve them together, one sparse product for all columns in each step.
+and the label of image i is the class of the largest score in its row of X. The K systems share one matrix, symmetric
+and positive definite (γ < 1), so conjugate gradients solve them together, with one sparse product per step.
 
 | symbol | code                | shape      | meaning                                                       |
 |--------|---------------------|------------|---------------------------------------------------------------|
 | x_i    | `x`                 | n×d        | unit image features                                           |
 | t_k    | `t`                 | K×d        | unit text prototypes                                          |
 | S      | `graph`             | (K+n)×(K+n) | normalised affinities, sparse; texts first                   |
-| X      | `scores`            | n×K        | on the images: how much of each text arrives                  |
-| γ      | `damping`           |            | how far labels spread                                         |
+| X      | `scores`            | n×K        | rows of the images: score of each class                       |
+| γ      | `damping`           |            | how far labels propagate                                      |
 
-Scores are not probabilities. z is the scores divided by their sum in each row, which keeps their order; they can not be
-negative but for the solver's error, which is cut off at 0. `scores(batch)` gives them as they are.
+Scores are not probabilities. z is each row divided by its sum, which keeps the order. Scores are not negative, except
+for the error of the solver; those are set to 0. `scores(batch)` returns them unchanged.
 
 Deviations
-- from the paper: the labels of a batch are spread over that batch alone (its transductive setting).
-- from the authors' program: an image is excluded from its own neighbours by index (the same but for more than five
-  exact duplicates); texts that no image links to are left out of the system (their columns are exactly 0 on the
-  images); an image that nothing links to, all its similarities being negative, keeps its zero-shot probabilities.
+- from the paper: labels propagate only within the batch (the paper's transductive setting).
+- from the authors' program: an image is excluded from its own neighbours by index (different only for more than five
+  exact duplicates); texts without links are left out of the system (their columns are exactly 0 for the images); an
+  image without links, because all its similarities are negative, keeps its zero-shot probabilities.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ class ZLaP(Configured):
     name: ClassVar[str] = "zlap"
     traits: ClassVar[Traits] = Traits(paper="ZLaP", year=2024, scope="batch", memory="none")
 
-    neighbours: int = setting(5, "nearest images (itself among them) and nearest texts of an image", low=1)
+    neighbours: int = setting(5, "nearest images (including itself) and nearest texts of an image", low=1)
     power: float = setting(5.0, "weights between image and text are raised to this", above=0)
-    damping: float = setting(0.3, "γ, how far labels spread: below 1", low=0)
+    damping: float = setting(0.3, "γ, how far labels propagate: below 1", low=0)
     tol: float = setting(1e-6, "stop at this residual, relative to the right-hand side", above=0)
-    iterations: int = setting(50, "conjugate-gradient steps at most", low=1)
+    iterations: int = setting(50, "maximum number of conjugate-gradient steps", low=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.damping >= 1:
-            raise SettingError(f"damping must be less than 1, or labels spread for ever; got {self.damping!r}.")
+            raise SettingError(f"damping must be less than 1; got {self.damping!r}.")
 
     def init(self, head: TextHead) -> State | None:
-        """No state: each batch is solved on its own."""
+        """No state: each batch is solved separately."""
         return None
 
     def step(self, state: State | None, batch: Batch) -> Step:
@@ -79,7 +79,7 @@ class ZLaP(Configured):
         return Step(None, z, {**info, "isolated": int(alone.sum())})
 
     def scores(self, batch: Batch) -> Tensor:
-        """X on the images, n×K: what z is made of."""
+        """X for the images, n×K, before scaling to probabilities."""
         return self._solve(batch)[0]
 
     @torch.no_grad()
@@ -94,7 +94,7 @@ class ZLaP(Configured):
         return scores, {**info, **nearest.info}
 
     def _graph(self, x: Tensor, t: Tensor, nearest: Neighbours) -> tuple[NeighbourGraph, Tensor]:
-        """S over the texts that an image links to, then the images; and which texts these are."""
+        """S over the linked texts, then the images; and the numbers of the linked texts."""
         text_weight, texts = (x @ t.T).topk(min(self.neighbours, len(t)), dim=1)
         linked, texts = texts.unique(return_inverse=True)  # type: ignore[no-untyped-call]
         targets = torch.cat([nearest.indices + len(linked), texts], dim=1)
@@ -103,7 +103,7 @@ class ZLaP(Configured):
         source = torch.arange(len(linked), nodes, device=x.device).repeat_interleave(targets.shape[1])
         target = targets.flatten()
         degree = x.new_zeros(nodes).index_add_(0, source, weight).index_add_(0, target, weight)
-        scale = degree.clamp_min_(torch.finfo(x.dtype).tiny).rsqrt_()  # a node of weight 0 has no weights to scale
+        scale = degree.clamp_min_(torch.finfo(x.dtype).tiny).rsqrt_()  # a node without weights needs no scale
         return NeighbourGraph.symmetric(source, target, weight * scale[source] * scale[target], nodes), linked
 
 
@@ -112,7 +112,7 @@ def conjugate_gradients(
 ) -> tuple[Tensor, dict[str, Any]]:
     """Solve A X = B for all columns of B at once, A symmetric positive definite and given as P ↦ A P.
 
-    Stops when every column's residual is at most `tol` times its right-hand side. Returns X, and what happened.
+    Stops when every column's residual is at most `tol` times its right-hand side. Returns X and the info.
     """
     tiny = torch.finfo(b.dtype).tiny
     x, r, p = torch.zeros_like(b), b.clone(), b.clone()
@@ -122,7 +122,7 @@ def conjugate_gradients(
     while steps < iterations and bool((rho > aim).any()):
         steps += 1
         q = apply(p)
-        step = rho / (p * q).sum(dim=0).clamp_min_(tiny)  # a solved column has r = p = 0, and stays
+        step = rho / (p * q).sum(dim=0).clamp_min_(tiny)  # a solved column has r = p = 0 and no longer changes
         x.addcmul_(p, step)
         r.addcmul_(q, step, value=-1)
         before, rho = rho, (r * r).sum(dim=0)

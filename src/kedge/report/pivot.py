@@ -178,7 +178,7 @@ def _field(record: Record, name: str) -> str:
     if name == "simulated":
         return "simulated" if record.simulated else "real"
     if name == "settings":
-        return record.label.removeprefix(record.method).strip() or "defaults"
+        return record.label.removeprefix(record.method).strip(" :") or "defaults"
     if name == "features_hash":
         return record.features_hash[:12]
     return str(getattr(record, name))

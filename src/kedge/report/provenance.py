@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from .._version import __version__
-from ..benchmark.record import Record
+from ..benchmark.record import Record, as_argument
 from ..words import count
 from .html_tables import Column, badge, escaped, table
 from .scores import ZERO_SHOT, Results
@@ -114,8 +114,7 @@ def _run(r: Record) -> str:
 def _again(records: Sequence[Record]) -> str:
     """The commands that repeat one cell of this report."""
     r = next((r for r in records if r.method != ZERO_SHOT), records[0])
-    settings = ",".join(f"{name}={value}" for name, value in r.settings.items())
-    words = ["--method", f"{r.method}:{settings}" if settings else r.method, "--scenario", r.scenario]
+    words = ["--method", as_argument(r.method, r.settings), "--scenario", r.scenario]
     words += ["--seed", str(r.seed), "--tasks", str(r.tasks), "--out", "again"]
     sha256 = r.features_hash[:HASH_SHOWN] or "not recorded"
     return _lines(

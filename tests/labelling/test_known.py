@@ -1,0 +1,82 @@
+"""Labels that a person gave: what is accepted, who gets it, and who refuses it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import kedge
+from cases import simulated
+from kedge import InputError
+from toy_methods import Bare, Plain, Tempered, Told
+
+N, K = 6, 4
+X, T = simulated(N, K)
+KNOWN = [3, -1, 0, -2, -1, 1]
+
+
+@pytest.mark.parametrize(
+    "known",
+    [KNOWN, tuple(KNOWN), np.array(KNOWN), np.array(KNOWN, np.int8), torch.tensor(KNOWN), torch.tensor(KNOWN).short()],
+    ids=lambda known: f"{type(known).__name__} {getattr(known, 'dtype', '')}",
+)
+def test_known_labels_reach_the_method(known: Any) -> None:
+    for found in (
+        kedge.adapt(X, T, Told(), known=known),
+        kedge.Stream(method=Told(), text_features=T).step(X, known=known),
+        kedge.adapt(X, T, Tempered(Told()), known=known),  # through a wrapper, which has the trait of its inner method
+    ):
+        assert found.labels[[0, 2, 5]].tolist() == [3, 0, 1]
+        assert torch.allclose(found.probs[3], torch.full((K,), 1 / K, dtype=torch.float64))  # none of the classes
+        plain = kedge.adapt(X, T, Plain())
+        assert torch.allclose(found.probs[[1, 4]], plain.probs[[1, 4]])
+
+
+def test_a_method_without_the_trait_refuses() -> None:
+    message = r"^method 'stata' does not use known labels\. Leave `known` out, or choose another method\.$"
+    with pytest.raises(InputError, match=message):
+        kedge.adapt(X, T, "stata", known=KNOWN)
+    stream = kedge.Stream(method="stata", text_features=T)
+    with pytest.raises(InputError, match=message):
+        stream.step(X, known=KNOWN)
+    assert stream.steps == 0
+    with pytest.raises(InputError, match="method 'bare' does not use known labels"):
+        kedge.adapt(X, T, Bare(Told()), known=KNOWN)
+
+
+@pytest.mark.parametrize("method", ["zero-shot", "stata", "oga", Told()])
+def test_all_unknown_is_like_none(method: Any) -> None:
+    unknown = kedge.adapt(X, T, method, known=[-1] * N)
+    assert torch.equal(unknown.probs, kedge.adapt(X, T, method).probs)
+
+
+def test_none_of_the_classes_is_known_too() -> None:
+    assert kedge.NONE == -2
+    with pytest.raises(InputError, match="does not use known labels"):
+        kedge.adapt(X, T, "stata", known=[-1] * (N - 1) + [kedge.NONE])
+
+
+@pytest.mark.parametrize(
+    ("known", "message"),
+    [
+        ([0, 1, 2, 3, 4, 0], "known has 4 in row 4; the classes are 0 to 3"),
+        ([0, -3, 0, 0, 0, 9], "known has -3 in row 1; the classes are 0 to 3"),
+        (np.full(N, 2**63, np.uint64), "known has 9223372036854775808 in row 0"),
+        ([0] * (N - 1), r"one entry per image, 6; got shape \(5,\)"),
+        ([[0] * N], r"one entry per image, 6; got shape \(1, 6\)"),
+        (3, r"one entry per image, 6; got shape \(\)"),
+        ([0.0] * N, "known must be whole numbers; got dtype float64"),
+        (torch.zeros(N), "known must be whole numbers; got dtype float32"),
+        ([True] * N, "known must be whole numbers; got dtype bool"),
+        ([None] * N, "known must be whole numbers; got dtype object"),
+        (["a"] * N, "known must be whole numbers; got dtype <U1"),
+    ],
+    ids=str,
+)
+def test_what_is_refused(known: Any, message: str) -> None:
+    for method in (Told(), "stata"):
+        with pytest.raises(InputError, match=message):
+            kedge.adapt(X, T, method, known=known)
