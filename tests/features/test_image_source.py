@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("colours")
 @pytest.fixture
 def features(tmp_path: Path) -> FeatureSet:
     images = folder(save_pictures(tmp_path / "images"))
-    return extract(images, encoder(), tmp_path / "f.safetensors", templates=("a {}.",))
+    return extract(images, encoder=encoder(), out=tmp_path / "f.safetensors", templates="a {}.")
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ WRONG: dict[str, tuple[Callable[[FeatureSet], FeatureSet], type[KedgeError], str
     "no root": (without("root"), InputError, "do not say which images and which encoder"),
     "no encoder": (without("encoder"), InputError, "do not say which images and which encoder"),
     "no paths": (lambda f: replace(f, paths=None), InputError, "Make them with `kedge extract`"),
-    "no hash": (without("weights_sha256"), InputError, "do not say what weights_sha256"),
+    "no hash": (without("weights_sha256"), InputError, "has no weights_sha256"),
     "other weights": (
         lambda f: replace(f, provenance={**f.provenance, "weights_sha256": "ab" * 32}),
         InputError,
@@ -159,7 +159,7 @@ def test_in_processes_with_a_real_encoder(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.undo()  # the small encoder: other processes would not have it
     model = load_encoder(f"hf:{build(tmp_path / 'model', 'clip')}")
     images = folder(save_pictures(tmp_path / "images"))
-    extract(images, model, tmp_path / "f.safetensors", templates=("a {}.",), views=2)
+    extract(images, encoder=model, out=tmp_path / "f.safetensors", templates="a {}.", views=2)
     grid = Grid.of([tmp_path / "f.safetensors"], ["tent:steps=2", "mta"], ["stream:gamma=1,size=5"], tasks=1)
     apart, here = run(grid, tmp_path / "apart", jobs=2), run(grid, tmp_path / "here", jobs=1)
     assert (apart.failed, here.failed) == ((), ())
