@@ -21,6 +21,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+import kedge
 from command import run
 from kedge import progress
 from kedge.encoders.encoder import DEFAULT
@@ -32,6 +33,8 @@ from kedge.features.extract import check_same_encoder, done_before, extract
 from kedge.features.feature_set import FeatureSet
 from kedge.images.folders import folder
 from kedge.images.pixels import Preprocessing
+from pictures import encoder as colour_encoder
+from pictures import save_pictures
 
 PIXELS = Preprocessing(resize=16, crop=(16, 16), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 TEMPLATES = ("a {}.", "the {}.")
@@ -403,6 +406,60 @@ def test_encode_alone(zoo: Path) -> None:
     assert [i for batch in batches for i, _ in batch.skipped] == [13, 25, 29]
 
 
+def test_it_takes_what_classify_takes(tmp_path: Path) -> None:
+    files = sorted(save_pictures(tmp_path / "images").glob("*/*.png"))
+    expected = extract(tmp_path / "images", encoder=colour_encoder(), out=tmp_path / "f.safetensors")
+    assert expected.head.class_names == ("blue", "green", "red")
+    assert expected.provenance["templates"] == ["a photo of a {}."]
+    assert expected.views is None
+    many: list[Any] = [files, list(map(str, files)), f"{tmp_path}/images/*/*.png", [Image.open(file) for file in files]]
+    for images in many:
+        found = extract(images, "blue, green, red", colour_encoder(), tmp_path / "g.safetensors")
+        torch.testing.assert_close(found.image_features, expected.image_features)
+        assert torch.equal(found.head.features, expected.head.features)
+        assert found.labels is None
+    assert found.paths is None  # PIL images have none
+    assert len(extract(files[0], ["red", "blue"], colour_encoder(), tmp_path / "g.safetensors")) == 1
+
+
+def test_encoders_by_name_on_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(
+        "kedge.features.extract.load_encoder", lambda name, device: asked.append((name, device)) or colour_encoder()
+    )
+    monkeypatch.chdir(tmp_path)
+    images = save_pictures(tmp_path / "images")
+    extract(images)
+    extract(images, device="cpu", encoder="tiny")
+    assert asked == [(DEFAULT, "auto"), ("tiny", "cpu")]
+    assert (tmp_path / "features.safetensors").exists()
+    monkeypatch.undo()
+    with pytest.raises(SettingError, match="a loaded encoder stays on its device; got device 'cuda'"):
+        extract(images, encoder=colour_encoder(), out=tmp_path / "f.safetensors", device="cuda")
+
+
+NO_GUARD = """
+import sys, kedge
+from pictures import encoder
+print(len(kedge.extract(sys.argv[1], ["red", "green", "blue"], encoder(), sys.argv[2])))
+"""
+
+
+def test_a_script_needs_no_guard(tmp_path: Path) -> None:
+    """With worker processes, a script without `if __name__ == "__main__":` fails."""
+    save_pictures(tmp_path / "images")
+    (tmp_path / "script.py").write_text(NO_GUARD)
+    places = Path(__file__).parents[1] / "support", Path(kedge.__file__).parents[1]
+    ran = subprocess.run(
+        [sys.executable, tmp_path / "script.py", tmp_path / "images", tmp_path / "f.safetensors"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (0, "12\n"), ran.stderr
+
+
 # The command
 
 
@@ -463,6 +520,13 @@ def test_command_on_a_benchmark(tmp_path: Path, at_hand: Any) -> None:
     ran = run("extract", "--dataset", "DTD", "--root", tmp_path, "--classes", "x, y, z", "-o", out)
     assert ran.code == 0
     assert FeatureSet.load(out).head.class_names == ("x", "y", "z")
+
+
+def test_command_on_files(zoo: Path, tmp_path: Path, at_hand: Any) -> None:
+    out = tmp_path / "f.safetensors"
+    files = zoo / "bee" / "10.png", zoo / "ant" / "03.png"
+    assert run("extract", *files, "--classes", "ant, bee", "-o", out).code == 0
+    assert FeatureSet.load(out).paths == ("bee/10.png", "ant/03.png")
 
 
 def test_command_says_what_was_done_before(zoo: Path, tmp_path: Path, at_hand: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import json
 import re
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import kedge
@@ -66,6 +68,31 @@ class TestClassify:
         assert found.result.info == expected.info
         assert found.result.info != kedge.adapt(features, method="stata").info  # the setting arrived
 
+    def test_printed(self, images: Path) -> None:
+        (images / "red" / "2.png").write_bytes(b"no picture")
+        lines = str(kedge.classify(images, NAMES, encoder())).splitlines()
+        assert lines[:4] == [
+            "Predictions: 11 images, 3 classes, method kedge",
+            "  0 labels changed (0.0 %), encoder colours",
+            "  accuracy 100.0 % zero-shot, 100.0 % adapted",
+            "  1 image left out: see .skipped",
+        ]
+        assert re.fullmatch(r"  blue/0\.png: blue \([01]\.\d\d\)", lines[4])
+        assert lines[9:] == ["  … (6 more)"]
+        few = str(kedge.classify([picture("red")], NAMES))
+        assert "accuracy" not in few
+        assert re.search(r"\n  0: red \([01]\.\d\d\)$", few)
+
+    def test_printed_rows_show_what_changed(self) -> None:
+        features = FeatureSet.from_arrays(np.eye(2), np.eye(2), class_names=["cat", "dog"])
+        probs, zero_shot = torch.tensor([[0.25, 0.75], [0.0, 1.0]]), torch.tensor([[0.6, 0.4], [0.0, 1.0]])
+        result = kedge.Result(probs, probs.argmax(dim=1), zero_shot, {"method": "stata"})
+        assert str(Predictions(features, result)).splitlines()[1:] == [
+            "  1 label changed (50.0 %), encoder unknown",
+            "  0: dog (0.75), zero-shot cat (0.60)",
+            "  1: dog (1.00)",
+        ]
+
     def test_the_default_method(self, images: Path) -> None:
         assert kedge.classify(images, NAMES).result.info["method"] == "kedge"
 
@@ -90,6 +117,7 @@ class TestClassify:
         assert found.features.provenance["templates"] == ["{} paint", "all {}"]
 
     def test_views_are_made_for_those_who_look_at_them(self, images: Path) -> None:
+        assert inspect.signature(kedge.classify).parameters["views"].default == 64
         found = kedge.classify(images, NAMES, method="mta", views=5)
         assert found.features.views is not None
         assert found.features.views.shape == (12, 5, 3)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -259,3 +264,89 @@ def test_effective_classes() -> None:
     assert effective_classes(torch.ones(4)) == pytest.approx(4)
     assert effective_classes(torch.tensor([3.0, 0, 0])) == pytest.approx(1)
     assert effective_classes(torch.tensor([1.0, 3.0])) == pytest.approx(4 / 3**0.75)
+
+
+def test_the_default_method_is_kedge() -> None:
+    (batch,), t = batches(1)
+    by_name = kedge.adapt(batch, t, "kedge")
+    assert by_name.info["method"] == "kedge"
+    for result in (kedge.adapt(batch, t), Stream(t).step(batch)):
+        assert result.info == by_name.info
+        assert torch.equal(result.probs, by_name.probs)
+
+
+@dataclass(frozen=True)
+class Slow(Running):
+    """Yields to other threads between reading the state and returning the next."""
+
+    def step(self, state: State | None, batch: Batch) -> Step:
+        time.sleep(0.001)
+        return super().step(state, batch)
+
+
+def test_one_stream_in_several_threads_takes_whole_steps() -> None:
+    """Every batch is counted once, whatever the order: no step starts from the state of a step before the last."""
+    parts, t = batches(40)
+    stream = Stream(t, Slow())
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(stream.step, parts))
+    assert stream.steps == 40
+    assert sorted(round(r.info["seen"]) for r in results) == [5 + 8 * i for i in range(1, 41)]
+
+
+def test_several_streams_run_at_the_same_time() -> None:
+    parts, t = batches(2)
+    both = threading.Barrier(2, timeout=30)
+
+    class Meeting(Running):
+        def step(self, state: State | None, batch: Batch) -> Step:
+            both.wait()  # breaks if one step waits for the end of the other
+            return super().step(state, batch)
+
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda part: Stream(t, Meeting()).step(part).probs, parts))
+    for part, probs in zip(parts, results, strict=True):
+        assert torch.equal(probs, Stream(t, Running()).step(part).probs)
+
+
+def test_a_stream_can_step_after_a_failed_step_in_another_thread() -> None:
+    parts, t = batches(1)
+    stream = Stream(t, Running())
+    with ThreadPoolExecutor(1) as pool, pytest.raises(kedge.InputError):
+        pool.submit(stream.step, 2 * parts[0]).result()
+    assert stream.step(parts[0]).probs.shape == (8, 5)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda stream: pickle.loads(pickle.dumps(stream))])
+def test_a_copy_of_a_stream_goes_its_own_way(copied: Any) -> None:
+    parts, t = batches(3)
+    stream = Stream(t, Running())
+    stream.step(parts[0])
+    other = copied(stream)
+    assert torch.equal(other.step(parts[1]).probs, stream.step(parts[1]).probs)
+    other.step(parts[2])
+    assert (stream.steps, other.steps) == (2, 3)
+
+
+def test_repr_is_a_few_lines() -> None:
+    x, t = simulated(8, 7)
+    head = TextHead.from_arrays(t, 50.0, ["cat", "dog", "bird", "fish", "cow", "ant", "bee"])
+    stream = Stream(head, "zero-shot")
+    result = stream.step(x)
+    text = "TextHead: 7 classes, dimension 16, logit scale 50\n  classes cat, dog, bird, fish, cow, … (2 more)"
+    assert repr(head) == text
+    assert repr(stream) == f"Stream: ZeroShot()\n  after 1 batch\n  {text}"
+    assert repr(result) == (
+        "Result: 8 images, 7 classes, method zero-shot\n"
+        "  0 labels changed\n"
+        "  probs, zero_shot: 8×7 torch.float64; labels: 8; info: method, effective_classes"
+    )
+    assert "8×7 float64; labels" in repr(stream.step(x.numpy()))
+    assert "Kedge(alpha=2.0," in repr(Stream(t, alpha=2.0))
+
+
+def test_changed_counts_labels_that_are_not_zero_shots() -> None:
+    x, t = simulated(40, 5)
+    for result in (kedge.adapt(x, t, logit_scale=2.0), kedge.adapt(x.numpy(), t.numpy(), logit_scale=2.0)):
+        before = torch.as_tensor(result.zero_shot).argmax(dim=1)
+        assert result.changed == int((torch.as_tensor(result.labels) != before).sum()) > 0
