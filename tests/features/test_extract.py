@@ -199,10 +199,10 @@ def test_goes_on_where_it_stopped(zoo: Path, tmp_path: Path, views: int) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seed": 1}, r"another seed \(0 there, 1 now\)\. To finish it"),
+        ({"seed": 1}, r"another seed \(0 there, 1 now\)\. To continue it"),
         ({"views": 2}, r"another views \(0 there, 2 now\)"),
         ({"templates": ("x {}",)}, "another templates"),
-        ({"encoder": fake(weights=7)}, r"another weights sha256\. To finish it, .* delete .*f\.safetensors\.parts"),
+        ({"encoder": fake(weights=7)}, r"another weights sha256\. To continue it, .* delete .*f\.safetensors\.parts"),
         ({"encoder": fake(preprocessing=Preprocessing(18, (16, 16)))}, "another preprocessing"),
     ],
 )
@@ -255,7 +255,7 @@ def test_only_one_process_at_a_time(zoo: Path, tmp_path: Path) -> None:
     out = tmp_path / "f.safetensors"
     with (
         _shards.Parts(out, {}),
-        pytest.raises(FileError, match="another process is at work in"),
+        pytest.raises(FileError, match="another process uses"),
     ):
         made(zoo, out)
 

@@ -99,9 +99,9 @@ def without(name: str) -> Callable[[FeatureSet], FeatureSet]:
 
 
 WRONG: dict[str, tuple[Callable[[FeatureSet], FeatureSet], type[KedgeError], str]] = {
-    "image gone": (gone, FileError, r"1 of the 12 images are gone, the first .*red.1\.png\. Put them back there"),
-    "no root": (without("root"), InputError, "do not say which images and which encoder"),
-    "no encoder": (without("encoder"), InputError, "do not say which images and which encoder"),
+    "image gone": (gone, FileError, r"1 of 12 images do not exist any more, the first: .*red.1\.png\. Put them back"),
+    "no root": (without("root"), InputError, "do not record their images and encoder"),
+    "no encoder": (without("encoder"), InputError, "do not record their images and encoder"),
     "no paths": (lambda f: replace(f, paths=None), InputError, "Make them with `kedge extract`"),
     "no hash": (without("weights_sha256"), InputError, "has no weights_sha256"),
     "other weights": (
@@ -152,7 +152,7 @@ def test_an_image_that_goes_away_fails_its_cells_only(features: FeatureSet, tmp_
     runner = Runner()
     errors = {cell.method.name: runner(cell).error for cell in cells}
     assert errors["zero-shot"] is None
-    assert str(errors["tent"]).startswith("FileError: 1 of the 12 images are gone")
+    assert str(errors["tent"]).startswith("FileError: 1 of 12 images do not exist any more")
 
 
 def test_in_processes_with_a_real_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

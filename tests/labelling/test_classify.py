@@ -242,7 +242,7 @@ class TestCommand:
             (["bare.npz", "--keep-features", "x.safetensors"], "--keep-features is for images"),
             (["images", "--keep-features", "x.npz"], "ends in .safetensors"),
             (["nowhere"], "no file nowhere"),
-            (["images/red"], "classes are not known"),
+            (["images/red"], "classes of .*red are not known"),
             (["images", "--method", "mta", "--views", "0"], "needs augmented views"),
         ],
     )

@@ -38,7 +38,7 @@ class _Root(TyperGroup):
 _PLAIN: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "add_completion": False}
 app = typer.Typer(cls=_Root, pretty_exceptions_enable=False, **_PLAIN)
 features_app = typer.Typer(help="Show and convert feature files.", **_PLAIN)
-ls_app = typer.Typer(help="List the methods and their settings.", **_PLAIN)
+ls_app = typer.Typer(help="List methods and scenarios.", **_PLAIN)
 app.add_typer(features_app, name="features")
 app.add_typer(ls_app, name="ls")
 

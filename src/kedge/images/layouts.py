@@ -94,7 +94,7 @@ def _zhou(path: Path, split: str) -> tuple[list[Item], list[str]]:
             )
     if sorted(classes) != list(range(len(classes))):
         gap = next(j for j in range(len(classes)) if j not in classes)
-        raise FileError(f"{path} has {len(classes)} classes, but none with number {gap}. Count them from 0.")
+        raise FileError(f"{path} has {len(classes)} classes, but no class number {gap}. Number them from 0.")
     return [(image.lstrip("/"), label) for image, label, _ in rows[split]], [classes[j] for j in range(len(classes))]
 
 
@@ -121,7 +121,7 @@ def _imagenet(pictures: Path, names: Path) -> tuple[list[Item], list[str]]:
         wordnet, inside, _ = path.partition("/")
         if not inside:
             raise FileError(
-                f"{pictures / path} is in no class folder. Sort the images into folders like n01440764; {_HOW}."
+                f"{pictures / path} is not in a class folder. Sort the images into folders like n01440764; {_HOW}."
             )
         if wordnet not in number:
             raise FileError(f"the folder {pictures / wordnet} is not in {names}. Add its line, or remove the folder.")
