@@ -22,7 +22,7 @@ def extract(
         list[str] | None,
         typer.Argument(metavar="IMAGES...", help="A folder of images, a table (.csv: path,label), or files."),
     ] = None,
-    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="A dataset instead of IMAGES; see below.")] = None,
+    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="A dataset instead of IMAGES; see above.")] = None,
     root: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder that contains the datasets.")] = None,
     split: Annotated[str, typer.Option(metavar="NAME", help="Split of the dataset: test, train or val.")] = "test",
     encoder: Annotated[
