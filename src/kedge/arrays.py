@@ -20,6 +20,7 @@ from .errors import InputError
 from .words import count
 
 Array: TypeAlias = NDArray[Any] | Tensor
+Integers: TypeAlias = Array | Sequence[int]
 A = TypeVar("A", NDArray[Any], Tensor)  # results are of the same kind as the input
 
 BLOCK_ENTRIES = 1 << 22  # entries per block of rows, so that a memory-mapped array is never read into memory whole

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..arrays import Array, as_tensor, check_count, check_unit_rows, row_blocks, unit_rows, working
+from ..arrays import Array, Integers, as_tensor, check_count, check_unit_rows, row_blocks, unit_rows, working
 from ..errors import FileError, InputError
 from ..files import existing
 from ..tensor_files import content_hash, load_tensors, save_tensors
@@ -55,7 +55,7 @@ class FeatureSet:
         *,
         logit_scale: float = CLIP_LOGIT_SCALE,
         class_names: Iterable[str] | None = None,
-        labels: Array | Sequence[int] | None = None,
+        labels: Integers | None = None,
         views: Array | None = None,
         paths: Sequence[str] | NDArray[Any] | None = None,
         provenance: Mapping[str, Any] | None = None,
@@ -127,7 +127,7 @@ class FeatureSet:
         """Name of the encoder, from the provenance."""
         return str(self.provenance.get("encoder") or self.provenance.get("backbone") or "unknown")
 
-    def take(self, indices: Array | Sequence[int] | slice) -> FeatureSet:
+    def take(self, indices: Integers | slice) -> FeatureSet:
         """The images at these positions, in this order; a slice does not copy."""
         pick = range(len(self))[indices] if isinstance(indices, slice) else _positions(indices)
         forward = isinstance(indices, slice) and (indices.step or 1) > 0  # torch has no negative steps
@@ -286,7 +286,7 @@ class _naming:
             raise InputError(f"{self.path}: {error}") from error
 
 
-def _positions(indices: Array | Sequence[int]) -> list[int]:
+def _positions(indices: Integers) -> list[int]:
     """Indices as a list. A boolean mask is an error: as numbers it would mean images 0 and 1, many times."""
     positions = torch.as_tensor(indices)
     if positions.numel() and (positions.dtype == torch.bool or positions.is_floating_point() or positions.dim() != 1):
@@ -297,7 +297,7 @@ def _positions(indices: Array | Sequence[int]) -> list[int]:
     return positions.tolist()
 
 
-def _checked_labels(labels: Array | Sequence[int], n: int, k: int) -> Tensor:
+def _checked_labels(labels: Integers, n: int, k: int) -> Tensor:
     array = labels if isinstance(labels, Tensor) else np.array(labels)  # a copy: torch warns about read-only memory
     if isinstance(array, Tensor):
         whole = not (array.is_floating_point() or array.is_complex() or array.dtype == torch.bool)

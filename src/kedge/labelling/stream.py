@@ -8,10 +8,9 @@ result = stream.step(batch)
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, overload
+from typing import Any, Generic, overload
 
 import torch
 from torch import Tensor
@@ -19,6 +18,7 @@ from torch import Tensor
 from ..arrays import (
     A,
     Array,
+    Integers,
     as_tensor,
     check_count,
     check_unit_rows,
@@ -37,7 +37,6 @@ from ..tensor_files import load_tensors, save_tensors
 from ..words import count
 
 KIND, VERSION = "stream", 1
-Known: TypeAlias = Array | Sequence[int]
 FIELDS = ("method", "settings", "logit_scale", "class_names", "has_state", "steps", "normalize")
 
 
@@ -73,7 +72,7 @@ def adapt(
     normalize: bool = False,
     images: Tensor | None = None,
     encoder: torch.nn.Module | None = None,
-    known: Known | None = None,
+    known: Integers | None = None,
     **settings: Any,
 ) -> Result[Tensor]: ...
 
@@ -87,7 +86,7 @@ def adapt(
     normalize: bool = False,
     images: Tensor | None = None,
     encoder: torch.nn.Module | None = None,
-    known: Known | None = None,
+    known: Integers | None = None,
     **settings: Any,
 ) -> Result[A]: ...
 
@@ -100,7 +99,7 @@ def adapt(
     normalize: bool = False,
     images: Tensor | None = None,
     encoder: torch.nn.Module | None = None,
-    known: Known | None = None,
+    known: Integers | None = None,
     **settings: Any,
 ) -> Result[Any]:
     """Label n images jointly.
@@ -168,7 +167,7 @@ class Stream:
         *,
         images: Tensor | None = None,
         encoder: torch.nn.Module | None = None,
-        known: Known | None = None,
+        known: Integers | None = None,
     ) -> Result[A]:
         """Label the next batch (n×d) jointly. After an error the stream is as before the step.
 
@@ -254,7 +253,7 @@ def _labelled(
     normalize: bool,
     images: Tensor | None,
     encoder: torch.nn.Module | None,
-    known: Known | None,
+    known: Integers | None,
 ) -> tuple[State | None, Result[A]]:
     """Check a batch, label it, and convert the result to the kind of the input."""
     x = _checked_rows(features, "image_features", 2, head, normalize)
