@@ -25,6 +25,7 @@ assert_type(kedge.adapt(x, t).probs, NDArray[Any])
 assert_type(kedge.adapt(a, b, "stata", alpha=2.0), kedge.Result[torch.Tensor])
 assert_type(kedge.adapt(a, features.head).labels, torch.Tensor)
 assert_type(kedge.adapt(features).zero_shot, torch.Tensor)
+kedge.adapt(features, known=[0, -1, kedge.NONE])
 
 stream = kedge.Stream(t)
 assert_type(stream.step(x), kedge.Result[NDArray[Any]])
