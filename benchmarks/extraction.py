@@ -28,7 +28,6 @@ from PIL import Image
 
 from kedge.encoders.encoder import Encoder
 from kedge.encoders.names import load_encoder
-from kedge.encoders.templates import templates_for
 from kedge.features.extract import extract
 from kedge.images.folders import folder
 from kedge.images.image_set import ImageSet
@@ -78,7 +77,7 @@ def speed(images: ImageSet, encoder: Encoder, out: Path, threads: int, workers: 
     encoder.visual(pixels[:BATCH])  # to warm up
     before = bare(encoder, pixels)
     start = time.perf_counter()
-    extract(images, encoder, out, templates=templates_for(), batch_size=BATCH, workers=workers)
+    extract(images, encoder=encoder, out=out, batch_size=BATCH, workers=workers)
     ours = time.perf_counter() - start
     loop = (before + bare(encoder, pixels)) / 2
     n = len(images)
@@ -100,9 +99,8 @@ def memory(work: Path, count: int) -> None:
     some = ImageSet(images.name, images.root, images.paths[:count], images.labels[:count], images.class_names)
     extract(
         some,
-        load_encoder(str(work / "small"), device="cpu"),
-        work / f"{count}.safetensors",
-        templates=templates_for(),
+        encoder=load_encoder(str(work / "small"), device="cpu"),
+        out=work / f"{count}.safetensors",
         workers=1,
     )
     print(json.dumps({"n": count, "peak_mb": peak_memory_mb()}))

@@ -1,4 +1,4 @@
-"""A method of your own: a frozen dataclass with `init` and `step`. It runs everywhere a built-in one does."""
+"""Write a method: a frozen dataclass with `init` and `step`. It works wherever a built-in method does."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,7 +18,7 @@ class Prior:
     strength: float = 1.0
 
     def init(self, head) -> None:
-        """Nothing is kept between batches."""
+        """The state before the first batch: this method has none."""
         return None
 
     def step(self, state: None, batch: Batch) -> Step:
@@ -28,6 +28,6 @@ class Prior:
         return Step(None, torch.softmax(log_y + self.strength * log_prior, dim=1))
 
 
-kedge.check_method(Prior())  # says what is wrong, if anything is
+kedge.check_method(Prior())  # raises an error if the method breaks the contract
 record = kedge.evaluate(Prior(), kedge.simulate(n=2000, k=50, seed=0), "very-low", seed=0, tasks=20)
 print(f"gain over zero-shot with 1 to 4 classes in a batch, on simulated features: {100 * record.gain:+.1f} points")

@@ -91,7 +91,7 @@ def folder_of_that_name(folder: Path) -> Path:
 
 
 def stream_file(folder: Path) -> Path:
-    kedge.Stream("stata", T).save(folder / "stream.safetensors")
+    kedge.Stream(T, "stata").save(folder / "stream.safetensors")
     return folder / "stream.safetensors"
 
 
@@ -142,7 +142,7 @@ BAD_FILES: dict[str, tuple[Make, str]] = {
     ),
     "NaN": (arrays(image_features=row(7, np.nan)), r"NaN in 1 row, first in row 7. .*features again"),
     "Inf": (arrays(image_features=row(9, np.inf)), r"Inf in 1 row, first in row 9. .*features again"),
-    "zero row": (arrays(image_features=row(3, 0)), r"1 all-zero row, first row 3; .*features again"),
+    "zero row": (arrays(image_features=row(3, 0)), r"1 all-zero row, first row 3, .*features again"),
     "norm": (arrays(image_features=row(5, 0.83)), "image_features needs .*row 5 has norm 0.83 .*--normalize"),
     "text norm": (arrays(text_features=2 * T), "text_features needs .*row 0 has norm 2 .*--normalize"),
     "no images": (
@@ -243,7 +243,7 @@ BAD_OPTIONS = {
     "--out {}/features.safetensors/rows.csv": "there is no folder .*safetensors. Create it first",
     "--out {}": "cannot write .*: it is a folder. Name a file in it",
     "--out {}/rows.txt": "rows.txt: it has the suffix '.txt'. Choose from .csv, .json, .parquet, or -",
-    "--out {}/rows": "can not write .*rows: it has no suffix. Choose from .csv, .json, .parquet",
+    "--out {}/rows": "cannot write .*rows: it has no suffix. Choose from .csv, .json, .parquet",
 }
 
 
@@ -286,7 +286,7 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("{}/out.npz", "can not write .*out.npz: a feature file's name ends in .safetensors. Name it so"),
+        ("{}/out.npz", "cannot write .*out.npz: the name of a feature file ends in .safetensors. Rename it"),
         ("{}/none/out.safetensors", "cannot write .*: there is no folder .*none. Create it first"),
     ],
 )
@@ -324,7 +324,7 @@ def test_pickles_are_not_run(tmp_path: Path) -> None:
     names = np.array([Bomb(mark)] * 5, dtype=object)
     file = npz(tmp_path, class_names=names)
     for command in (["adapt"], ["features", "info"]):
-        assert_refused(tmp_path, "holds pickled objects, which can run code.*Save plain arrays", *command, file)
+        assert_refused(tmp_path, "has pickled objects, which can run code.*Save plain arrays", *command, file)
     file = npz(tmp_path, something_else=names)  # not an array kedge knows: never read
     assert run("adapt", file).code == 0
     bare = holding("bare.npz", pickle.dumps(Bomb(mark)))(tmp_path)
@@ -377,7 +377,7 @@ BAD_CALLS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", BAD_CALLS)
 def test_bad_input_through_python(case: str, as_torch: bool) -> None:
     changes, message = BAD_CALLS[case]
-    given = {"image_features": X, "text_features": T, **changes}
+    given = {"image_features": X, "text_features": T, "method": "stata", **changes}
     if as_torch:
         given = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in given.items()}
     with pytest.raises(kedge.KedgeError, match=message) as caught:

@@ -159,7 +159,7 @@ class TestContactSheet:
         contact_sheet(found, tmp_path / "sheet.png", "a $title$")
         lines = [text for text, _ in written]
         assert lines[0] == "a $title$"
-        assert lines[1].startswith(f"{int((before == after).sum())} of {10 * EACH} labels stayed as they were; ")
+        assert lines[1].startswith(f"{int((before == after).sum())} of {10 * EACH} labels did not change; ")
         assert f"{int(corrected.sum())} corrected" in "\n".join(lines)
         assert f"{int(broken.sum())} broken" in "\n".join(lines)
         now = [colour for text, colour in written if text.startswith("now ")]

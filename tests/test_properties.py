@@ -139,16 +139,16 @@ def test_memory_layouts_do_not_matter(layout: str) -> None:
         "big-endian": plain.astype(">f4"),
         "requires-grad": x.clone().requires_grad_(),
     }[layout]
-    result = kedge.adapt(array, t)
-    assert np.abs(np.asarray(result.probs) - kedge.adapt(plain, t).probs).max() <= 1e-6
+    result = kedge.adapt(array, t, method="stata")
+    assert np.abs(np.asarray(result.probs) - kedge.adapt(plain, t, method="stata").probs).max() <= 1e-6
 
 
 @given(batches())
 def test_inputs_are_left_alone(batch: tuple[Tensor, Tensor]) -> None:
     x, t = batch
     before = x.clone(), t.clone()
-    kedge.adapt(x, t)
-    kedge.adapt(x, t, normalize=True)
+    kedge.adapt(x, t, method="stata")
+    kedge.adapt(x, t, method="stata", normalize=True)
     assert torch.equal(x, before[0])
     assert torch.equal(t, before[1])
 
@@ -168,7 +168,7 @@ def test_inputs_are_left_alone(batch: tuple[Tensor, Tensor]) -> None:
 def test_every_knob_agrees_with_the_oracle(n: int, k: int, d: int, seed: int, **knobs: Any) -> None:
     """Two iterations, so that no image has time to multiply round-off; d from 2, as d = 1 has ±1 alone."""
     x, t = simulated(n, k, d + 1, seed=seed, noise=0.7)
-    z = kedge.adapt(x, t, iterations=2, logit_scale=20.0, **knobs).probs
+    z = kedge.adapt(x, t, method="stata", iterations=2, logit_scale=20.0, **knobs).probs
     assert (z - oracle.stata(x, t, iterations=2, logit_scale=20.0, **knobs).z[-1]).abs().max() <= 1e-8
 
 

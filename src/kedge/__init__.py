@@ -1,6 +1,6 @@
 """kedge: test-time adaptation of vision-language models.
 
-Names load when first used, so that `import kedge` (and `kedge --help`) does not wait for torch.
+Names are loaded at first use, so that `import kedge` and `kedge --help` do not wait for torch.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .benchmark.record import Record, load_records
     from .benchmark.run import run
     from .benchmark.scenarios import find_scenario
+    from .encoders.encoder import Encoder
     from .encoders.names import load_encoder
     from .errors import ContractError, FileError, InputError, KedgeError, MissingExtra, SettingError
     from .features.extract import extract
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from .features.simulate import simulate
     from .features.text_head import TextHead
     from .images.datasets import find_dataset
-    from .labelling.check_method import check_method
+    from .images.image_set import ImageSet
+    from .images.sources import dataset_images
+    from .labelling.check_method import check_method, method_checks
     from .labelling.classify import classify
     from .labelling.predictions import Predictions
     from .labelling.stream import Result, Stream, adapt
@@ -47,13 +50,16 @@ _MODULE_OF = {
     **dict.fromkeys(("adapt", "Result", "Stream"), "labelling.stream"),
     "classify": "labelling.classify",
     "Predictions": "labelling.predictions",
-    "check_method": "labelling.check_method",
+    **dict.fromkeys(("check_method", "method_checks"), "labelling.check_method"),
     "extract": "features.extract",
     "FeatureSet": "features.feature_set",
     "TextHead": "features.text_head",
     "simulate": "features.simulate",
+    "Encoder": "encoders.encoder",
     "load_encoder": "encoders.names",
     "find_dataset": "images.datasets",
+    "ImageSet": "images.image_set",
+    "dataset_images": "images.sources",
     **dict.fromkeys(("NONE", "Batch", "Method", "Step", "Traits"), "methods.contract"),
     **dict.fromkeys(("find_method", "list_methods"), "methods.registry"),
     "DMN": "methods.dmn",
@@ -88,9 +94,11 @@ __all__ = [
     "Batch",
     "ContractError",
     "EMDirichlet",
+    "Encoder",
     "FeatureSet",
     "FileError",
     "Grid",
+    "ImageSet",
     "InputError",
     "Kedge",
     "KedgeError",
@@ -114,6 +122,7 @@ __all__ = [
     "adapt",
     "check_method",
     "classify",
+    "dataset_images",
     "evaluate",
     "extract",
     "find_dataset",
@@ -122,6 +131,7 @@ __all__ = [
     "list_methods",
     "load_encoder",
     "load_records",
+    "method_checks",
     "run",
     "simulate",
     "write_report",

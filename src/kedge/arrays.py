@@ -1,6 +1,7 @@
-"""The public door for arrays: what comes in is checked here, once, and goes out as the kind it came in.
+"""Input validation and conversion of arrays.
 
-Everything behind the door is a torch tensor of unit rows in float32 or float64.
+Callers pass numpy arrays or torch tensors of any float type, and get results of the same kind. In between, kedge works
+with torch tensors of unit rows in float32 or float64.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -18,35 +19,28 @@ from torch import Tensor
 from .errors import InputError
 from .words import count
 
-Array = Any  # numpy.ndarray | torch.Tensor: what people hand in, and get back
+Array: TypeAlias = NDArray[Any] | Tensor
+Integers: TypeAlias = Array | Sequence[int]
+A = TypeVar("A", NDArray[Any], Tensor)  # results are of the same kind as the input
 
-BLOCK_ENTRIES = 1 << 22  # worked on together, so that a memory-mapped array never comes in whole
+BLOCK_ENTRIES = 1 << 22  # entries per block of rows, so that a memory-mapped array is never read into memory whole
 
 
 def row_blocks(shape: Sequence[int]) -> list[slice]:
-    """The rows of an array of this shape, in blocks of at most BLOCK_ENTRIES entries, or of one row if that is more."""
+    """Split the rows of an array of this shape into blocks of at most BLOCK_ENTRIES entries, but at least one row."""
     rows, *width = shape
     step = max(1, BLOCK_ENTRIES // max(1, math.prod(width)))
     return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
 
 
 def as_tensor(array: Array, name: str, ndim: int) -> Tensor:
-    """A tensor that shares the array's memory where it can; refuses other than `ndim`-dimensional floats.
+    """Convert an array to a tensor, without a copy where possible; it must have `ndim` dimensions of floats.
 
-    Never write to it: the memory may be the caller's, and a file opened for reading ends a program that writes to it.
+    Never write to the tensor: the memory may belong to the caller, and writing to a read-only memory map crashes.
     """
     if isinstance(array, str | PathLike):
         raise InputError(f"{name} must be an array; got a path, {str(array)!r}. Load the file: FeatureSet.load(path).")
-    if not isinstance(array, Tensor):
-        array = np.asarray(array)
-        if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
-            raise InputError(f"{name} must be an array of floats; got dtype {array.dtype}. Convert it to float32.")
-        if any(stride < 0 for stride in array.strides):
-            array = array.copy()  # torch has no such tensors
-        array = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("="), copy=False)
-        tensor = torch.from_numpy(array if array.flags.writeable else np.asarray(_Shared(array)))
-    else:
-        tensor = array.detach()
+    tensor = array.detach() if isinstance(array, Tensor) else _from_numpy(np.asarray(array), name)
     if not tensor.is_floating_point():
         dtype = str(tensor.dtype).removeprefix("torch.")
         raise InputError(f"{name} must be floating point; got {dtype}. Convert it to float32.")
@@ -61,11 +55,20 @@ def as_tensor(array: Array, name: str, ndim: int) -> Tensor:
     return tensor
 
 
-class _Shared:
-    """The memory of a read-only array, said to be writable: torch shares no other without a warning."""
+def _from_numpy(array: NDArray[Any], name: str) -> Tensor:
+    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+        raise InputError(f"{name} must be an array of floats; got dtype {array.dtype}. Convert it to float32.")
+    if any(stride < 0 for stride in array.strides):
+        array = array.copy()  # torch has no negative strides
+    array = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("="), copy=False)
+    return torch.from_numpy(array if array.flags.writeable else np.asarray(_Writable(array)))
+
+
+class _Writable:
+    """The memory of a read-only array, declared writable: torch warns about any other."""
 
     def __init__(self, array: NDArray[Any]) -> None:
-        self.array = array  # lives as long as the tensor does
+        self.array = array  # keeps the memory alive as long as the tensor
         self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
 
 
@@ -78,17 +81,17 @@ def norm_tolerance(dtype: torch.dtype) -> float:
 
 
 def check_unit_rows(x: Tensor, name: str, *, normalize: bool = False) -> None:
-    """Refuse NaN, Inf and zero rows, and (unless they will be normalised) rows that are not of unit norm."""
+    """Raise InputError for rows with NaN or Inf, for zero rows and, unless `normalize`, for rows without unit norm."""
     tolerance = norm_tolerance(x.dtype)
     for rows in row_blocks(x.shape):
         norms = working(x[rows]).norm(dim=-1)
         if bool(((norms - 1).abs() <= tolerance).all()):
             continue
-        _explain_bad_rows(x[rows], norms, rows.start, name, tolerance, normalize)
+        _check_block(x[rows], norms, rows.start, name, tolerance, normalize)
 
 
-def _explain_bad_rows(x: Tensor, norms: Tensor, start: int, name: str, tolerance: float, normalize: bool) -> None:
-    """Raise for the first thing that is wrong with these rows; return if nothing is."""
+def _check_block(x: Tensor, norms: Tensor, start: int, name: str, tolerance: float, normalize: bool) -> None:
+    """Raise InputError for the first problem in a block of rows that begins at row `start`."""
 
     def first(bad: Tensor) -> str:
         where = bad.nonzero()[0].tolist()
@@ -105,7 +108,7 @@ def _explain_bad_rows(x: Tensor, norms: Tensor, start: int, name: str, tolerance
     zero = x.abs().amax(dim=-1) == 0
     if zero.any():
         raise InputError(
-            f"{name} has {count(int(zero.sum()), 'all-zero row')}, first {first(zero)}; zero has no direction. "
+            f"{name} has {count(int(zero.sum()), 'all-zero row')}, first {first(zero)}, which has no direction. "
             "Remove those rows or extract the features again."
         )
     off = ~((norms - 1).abs() <= tolerance)
@@ -119,16 +122,16 @@ def _explain_bad_rows(x: Tensor, norms: Tensor, start: int, name: str, tolerance
 
 
 def working(x: Tensor, like: Tensor | None = None) -> Tensor:
-    """`x` in the precision kedge computes in: float64 stays, everything narrower becomes float32."""
+    """Convert `x` to the precision of computation: float64 stays, every narrower type becomes float32."""
     if like is not None:
         return x.to(device=like.device, dtype=like.dtype)
     return x if x.dtype == torch.float64 else x.float()
 
 
 def unit_rows(x: Tensor, *, normalize: bool = False, like: Tensor | None = None) -> Tensor:
-    """Checked rows, ready to compute with. Half-precision rows get back the unit norm that rounding took.
+    """Convert checked rows to working precision; half-precision rows are normalised again, since rounding moved them.
 
-    Rows that need nothing are shared; the others become one new array, filled block by block.
+    Rows that need no change are returned without a copy; otherwise one new array is filled block by block.
     """
     if not normalize and x.dtype not in HALF:
         rows = working(x)
@@ -136,37 +139,44 @@ def unit_rows(x: Tensor, *, normalize: bool = False, like: Tensor | None = None)
         rows = working(x[:0]).new_empty(x.shape)
         for part in row_blocks(x.shape):
             block = working(x[part])
-            if normalize:  # values so large or small that their squares are lost come in range first
+            if normalize:  # first scale by the largest entry: squares of very large or small values overflow
                 block = block / block.abs().amax(dim=-1, keepdim=True)
             rows[part] = unit(block)
     return rows if like is None else working(rows, like)
 
 
 def unit(x: Tensor) -> Tensor:
-    """Rows scaled to norm 1; zero rows left at zero."""
+    """Scale rows to norm 1; zero rows stay zero."""
     norm: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x / norm.clamp_min_(torch.finfo(x.dtype).tiny)
 
 
 def is_unit(x: Tensor) -> bool:
-    """Are all rows of unit norm to the last digits of their own precision?"""
+    """Do all rows have unit norm, to within rounding?"""
     return float((x.norm(dim=-1) - 1).abs().max()) <= 8 * torch.finfo(x.dtype).eps
 
 
 def wide(x: Tensor) -> torch.dtype:
-    """The widest float of the tensor's device, for sums that must not lose digits (MPS has no float64)."""
+    """The most precise float type of the tensor's device: float64, or float32 on MPS."""
     return torch.float32 if x.device.type == "mps" else torch.float64
 
 
-def like_input(array: Array) -> Callable[[Tensor], Array]:
-    """A function that gives results the kind and the device of `array`; a half-precision input gets float32."""
-    if isinstance(array, Tensor):
-        device = array.device
-        return lambda result: result.to(device)
-    return lambda result: result.cpu().numpy()
+def like_input(array: A) -> Callable[[Tensor], A]:
+    """A function that converts results to the kind and device of `array`."""
+    device = array.device if isinstance(array, Tensor) else None
+
+    def convert(result: Tensor) -> Any:
+        return result.cpu().numpy() if device is None else result.to(device)
+
+    return convert
 
 
 def check_count(found: int, n: int, name: str) -> None:
-    """Refuse a list that has not one entry per image."""
+    """Raise InputError unless there is one entry per image."""
     if found != n:
         raise InputError(f"{name} has {found} entries for {n} image features. Pass one per image.")
+
+
+def effective_classes(counts: Tensor) -> float:
+    """exp of the entropy of normalised class counts (k): k if all classes are equally frequent, 1 if one has all."""
+    return float(torch.special.entr(counts / counts.sum()).sum().exp())

@@ -20,7 +20,6 @@ from .benchmark.record import Record
 from .benchmark.run import run
 from .encoders.encoder import TINY
 from .encoders.names import load_encoder
-from .encoders.templates import templates_for
 from .errors import FileError
 from .features.extract import extract
 from .features.feature_set import FeatureSet
@@ -85,9 +84,8 @@ def _demo(out: Path, quick: bool, jobs: int, seed: int) -> Demo:
     images = replace(folder(_unpacked(out / "images")), name=DATASET)
     features = extract(
         images,
-        encoder,
-        made["features"],
-        templates=templates_for(),
+        encoder=encoder,
+        out=made["features"],
         views=QUICK_VIEWS if quick else VIEWS,
         workers=1 if jobs > 1 else 0,
         seed=seed,

@@ -43,6 +43,7 @@ def small(folder: Path, **changes: Any) -> Grid:
     """Two methods, two scenarios, two seeds: 6 cells, since the whole set has no seeds."""
     given: dict[str, Any] = {
         "features": [folder / "birds.safetensors"],
+        "methods": ["zero-shot", "stata"],
         "scenarios": ["very-low", "all"],
         "seeds": [0, 1],
     }
@@ -173,7 +174,8 @@ class TestResume:
     @on_linux
     @pytest.mark.parametrize("jobs", [1, 2])
     def test_killed_and_started_again(self, folder: Path, jobs: int) -> None:
-        settings = ["--scenario", "very-low", "--tasks", "40", "--out", str(folder / "out")]
+        methods = ["--method", "zero-shot", "--method", "stata"]
+        settings = [*methods, "--scenario", "very-low", "--tasks", "40", "--out", str(folder / "out")]
         seeds = [word for seed in range(4) for word in ("--seed", str(seed))]
         command = [sys.executable, "-m", "kedge", "bench", str(folder / "birds.safetensors"), *settings, *seeds]
         process = subprocess.Popen([*command, "--jobs", str(jobs)], stderr=subprocess.DEVNULL)

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -126,8 +127,8 @@ def test_what_was_approximated_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     ran = run("adapt", file, "--method", "stata", "--set", "search=approximate", "--json")
     report = json.loads(ran.out)
     told = run("adapt", file, "--method", "stata", "--set", "search=approximate").err
-    assert f"approximate search, {100 * report['recall']:.1f} % of them" in told
-    assert f"5 candidate classes per image, {100 * report['outside']:.1f} % of probability outside" in told
+    assert f"approximate neighbour search, recall {100 * report['recall']:.1f} %" in told
+    assert f"5 candidate classes per image, {100 * report['outside']:.1f} % of the probability outside" in told
 
 
 def test_without_labels_there_is_no_accuracy(tmp_path: Path) -> None:
@@ -153,9 +154,13 @@ def test_settings_reach_the_method(tmp_path: Path) -> None:
     assert report["settings"]["alpha"] == "inf"  # JSON has no infinity
     assert report["settings"]["beta"] == "soft"
     assert report["settings"]["unit_means"] is False
-    expected = kedge.adapt(features, alpha=float("inf"), beta="soft", unit_means=False).probs.numpy().max(axis=1)
+    expected = (
+        kedge.adapt(features, method="stata", alpha=float("inf"), beta="soft", unit_means=False)
+        .probs.numpy()
+        .max(axis=1)
+    )
     assert np.array([row["probability"] for row in report["rows"]], np.float32).tolist() == expected.tolist()
-    assert expected.tolist() != kedge.adapt(features).probs.numpy().max(axis=1).tolist()
+    assert expected.tolist() != kedge.adapt(features, method="stata").probs.numpy().max(axis=1).tolist()
 
 
 def test_zero_shot_changes_nothing(tmp_path: Path) -> None:
@@ -166,8 +171,9 @@ def test_zero_shot_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_solve_that_has_not_settled_says_so(tmp_path: Path) -> None:
     file = npz(tmp_path)
-    assert "stopped after 0 iterations" in run("adapt", file, "--set", "iterations=0", "--set", "z_steps=1").err
-    assert "stopped" not in run("adapt", file, "--set", "iterations=200").err
+    told = run("adapt", file, "--method", "stata", "--set", "iterations=1").err
+    assert re.search(r"did not converge in 1 iteration \(probabilities still moved by 0\.\d+\)\n", told)
+    assert "converge" not in run("adapt", file, "--method", "stata", "--set", "iterations=200").err
 
 
 def test_normalize_makes_rows_unit(tmp_path: Path) -> None:

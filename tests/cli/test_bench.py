@@ -30,13 +30,14 @@ def birds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 FAST = ["--scenario", "very-low", "--tasks", 3]
+TWO = ["--method", "zero-shot", "--method", "stata"]
 
 
 def test_bench_table_and_back(birds: Path) -> None:
-    ran = run("bench", birds, *FAST, "--seed", 0, "--seed", 1)
+    ran = run("bench", birds, *FAST, *TWO, "--seed", 0, "--seed", 1)
     assert (ran.code, ran.out) == (0, "")
     assert ran.err == "4 cells: 4 run, 0 done before → kedge-bench\nto show them: kedge table kedge-bench\n"
-    assert run("bench", birds, *FAST, "--seed", 1).err.startswith("2 cells: 0 run, 2 done before")
+    assert run("bench", birds, *FAST, *TWO, "--seed", 1).err.startswith("2 cells: 0 run, 2 done before")
 
     records = load_records(["kedge-bench"])
     table = run("table", "kedge-bench", "--format", "json")
@@ -62,14 +63,14 @@ def test_dry_run_lists_the_cells_and_runs_nothing(birds: Path) -> None:
     listed = json.loads(run("bench", birds, *FAST, "--dry-run", "--json").out)["cells"]
     told = ("label", "dataset", "scenario", "seed", "tasks", "state")
     assert [tuple(row[name] for name in told) for row in listed] == [
-        ("zero-shot", "birds", "very-low", 0, 3, "to do"), ("stata", "birds", "very-low", 0, 3, "to do"),
-    ]  # fmt: skip
+        (method, "birds", "very-low", 0, 3, "to do") for method in ("zero-shot", "stata", "kedge")
+    ]  # the methods that are compared by default
     assert not Path("kedge-bench").exists()
     run("bench", birds, *FAST, "--method", "stata")
     ran = run("bench", birds, *FAST, "--dry-run")
     assert "done" in next(line for line in ran.out.splitlines() if "stata" in line)
     assert "to do" in next(line for line in ran.out.splitlines() if "zero-shot" in line)
-    assert ran.err == "2 cells: 1 done, 1 to run → kedge-bench\n"
+    assert ran.err == "3 cells: 1 done, 2 to run → kedge-bench\n"
     names = {row["file"] for row in listed}
     assert {path.name for path in Path("kedge-bench").iterdir()} < names
 
@@ -80,7 +81,7 @@ def test_failures_are_told_and_the_exit_code_is_1(birds: Path, monkeypatch: pyte
 
     with monkeypatch.context() as patched:
         patched.setattr(zero_shot.ZeroShot, "step", fail)
-        ran = run("bench", birds, *FAST, "--json")
+        ran = run("bench", birds, *FAST, *TWO, "--json")
     assert ran.code == 1
     assert ran.err == (
         "failed: zero-shot on birds, very-low, seed 0: ValueError: it is Monday\n"
@@ -88,7 +89,7 @@ def test_failures_are_told_and_the_exit_code_is_1(birds: Path, monkeypatch: pyte
     )
     (failed,) = json.loads(ran.out)["failed"]
     assert (failed["label"], failed["error"]) == ("zero-shot", "ValueError: it is Monday")
-    listed = json.loads(run("bench", birds, *FAST, "--dry-run", "--json").out)["cells"]
+    listed = json.loads(run("bench", birds, *FAST, *TWO, "--dry-run", "--json").out)["cells"]
     assert [row["state"] for row in listed] == ["failed before", "done"]
     table = run("table", "kedge-bench")
     assert table.code == 0
@@ -158,7 +159,7 @@ def test_report_gets_the_records(birds: Path, monkeypatch: pytest.MonkeyPatch) -
         asked.append((records, out))
         return out
 
-    run("bench", birds, *FAST)
+    run("bench", birds, *FAST, *TWO)
     monkeypatch.setitem(sys.modules, "kedge.report", SimpleNamespace(write_report=stand_in))
     ran = run("report", "kedge-bench", "-o", "page.html")
     assert (ran.code, ran.out, ran.err) == (0, "", "→ page.html\n")
@@ -234,4 +235,4 @@ def test_progress_is_shown_on_a_terminal_and_nowhere_else(birds: Path, monkeypat
         "kedge.benchmark.run.track", lambda items, what: told.append(f"{what} {len(items)}") or track(items, what)
     )
     assert "cells" not in run("bench", birds, *FAST, "--quiet").err
-    assert told == ["cells 2"]
+    assert told == ["cells 3"]

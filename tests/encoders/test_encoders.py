@@ -303,7 +303,7 @@ def test_unknown_names(name: str, words: str) -> None:
 
 def test_unknown_devices() -> None:
     for name in ("cuda:77", "toaster"):
-        with pytest.raises(SettingError, match=f"can not use the device '{name}'"):
+        with pytest.raises(SettingError, match=f"cannot use the device '{name}'"):
             load_encoder("tiny", device=name)
 
 

@@ -165,7 +165,7 @@ def test_damaged_weights_are_one_line(tmp_path: Path, capfd: pytest.CaptureFixtu
     folder = build(tmp_path)
     whole = (folder / "open_clip_model.safetensors").read_bytes()
     (folder / "open_clip_model.safetensors").write_bytes(whole[:-100])
-    with pytest.raises(FileError, match="open_clip can not load") as caught:
+    with pytest.raises(FileError, match="open_clip cannot load") as caught:
         load_encoder(str(folder))
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from kedge.encoders.templates import read_templates, templates_for
+from kedge.encoders.templates import read_templates
 from kedge.errors import FileError, InputError, SettingError
 from kedge.features.text_head import text_head
 from kedge.images.class_names import class_names
+from kedge.images.datasets import find_dataset
 
 
 def test_the_papers_templates(shared: Path) -> None:
@@ -22,16 +23,12 @@ def test_the_papers_templates(shared: Path) -> None:
     assert len(rows) == 11
     for row in rows:
         for spelling in (row["name"], row["other_name"], row["name"].upper().replace("_", "-")):
-            assert templates_for(spelling) == (row["prompt"],)
-
-
-def test_without_a_dataset_the_plain_template() -> None:
-    assert templates_for() == ("a photo of a {}.",)
+            assert find_dataset(spelling).prompt == row["prompt"]
 
 
 def test_unknown_dataset() -> None:
     with pytest.raises(SettingError, match=r"unknown dataset 'oxford_pet'; did you mean 'oxford_pets'\?"):
-        templates_for("oxford_pet")
+        find_dataset("oxford_pet")
 
 
 def test_templates_from_a_file(tmp_path: Path) -> None:

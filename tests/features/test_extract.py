@@ -21,6 +21,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+import kedge
 from command import run
 from kedge import progress
 from kedge.encoders.encoder import DEFAULT
@@ -32,6 +33,8 @@ from kedge.features.extract import check_same_encoder, done_before, extract
 from kedge.features.feature_set import FeatureSet
 from kedge.images.folders import folder
 from kedge.images.pixels import Preprocessing
+from pictures import encoder as colour_encoder
+from pictures import save_pictures
 
 PIXELS = Preprocessing(resize=16, crop=(16, 16), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 TEMPLATES = ("a {}.", "the {}.")
@@ -99,7 +102,7 @@ BAD = ["bee/13.png", "polar_bear/25.png", "polar_bear/29.png"]
 
 def made(zoo: Path, out: Path, encoder: Any = None, **options: Any) -> FeatureSet:
     options = {"templates": TEMPLATES, "batch_size": 4, "workers": 0, **options}
-    return extract(folder(zoo), encoder or fake(), out, **options)
+    return extract(folder(zoo), encoder=encoder or fake(), out=out, **options)
 
 
 def test_the_file_knows_all_about_itself(zoo: Path, tmp_path: Path) -> None:
@@ -196,10 +199,10 @@ def test_goes_on_where_it_stopped(zoo: Path, tmp_path: Path, views: int) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seed": 1}, r"another seed \(0 there, 1 now\)\. To finish it"),
+        ({"seed": 1}, r"another seed \(0 there, 1 now\)\. To continue it"),
         ({"views": 2}, r"another views \(0 there, 2 now\)"),
         ({"templates": ("x {}",)}, "another templates"),
-        ({"encoder": fake(weights=7)}, r"another weights sha256\. To finish it, .* delete .*f\.safetensors\.parts"),
+        ({"encoder": fake(weights=7)}, r"another weights sha256\. To continue it, .* delete .*f\.safetensors\.parts"),
         ({"encoder": fake(preprocessing=Preprocessing(18, (16, 16)))}, "another preprocessing"),
     ],
 )
@@ -219,7 +222,7 @@ def test_other_images_or_classes_are_another_job(zoo: Path, tmp_path: Path) -> N
     renamed = replace(same, class_names=("ant", "bee", "cow"))
     for images in (turned, renamed, folder(zoo / "ant", ["x"])):
         with pytest.raises(FileError, match="is an unfinished extraction with another"):
-            extract(images, fake(), out, templates=TEMPLATES)
+            extract(images, encoder=fake(), out=out, templates=TEMPLATES)
 
 
 def test_a_lost_shard_is_made_again(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +255,7 @@ def test_only_one_process_at_a_time(zoo: Path, tmp_path: Path) -> None:
     out = tmp_path / "f.safetensors"
     with (
         _shards.Parts(out, {}),
-        pytest.raises(FileError, match="another process is at work in"),
+        pytest.raises(FileError, match="another process uses"),
     ):
         made(zoo, out)
 
@@ -327,8 +330,8 @@ def test_strict_minds_what_an_earlier_run_left_out(zoo: Path, tmp_path: Path) ->
 def test_nothing_readable(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.png").write_bytes(b"x")
-    with pytest.raises(InputError, match=r"1 image, and none could be read; the first: .*a\.png is not an image"):
-        extract(folder(tmp_path / "in", ["cat"]), fake(), tmp_path / "f.safetensors", templates=TEMPLATES)
+    with pytest.raises(InputError, match=r"none of 1 image can be read; the first: .*a\.png is not an image"):
+        extract(tmp_path / "in", ["cat"], fake(), tmp_path / "f.safetensors")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
 
 
@@ -338,7 +341,7 @@ def test_a_picture_too_long_and_thin_is_left_out(tmp_path: Path) -> None:
     Image.new("1", (40_000_000, 1)).save(tmp_path / "thin" / "0.png")
     Image.new("L", (20, 20)).save(tmp_path / "thin" / "1.png")
     images = folder(tmp_path, ("thin", "thick"))
-    features = extract(images, fake(), tmp_path / "f.safetensors", templates=TEMPLATES, workers=0)
+    features = extract(images, encoder=fake(), out=tmp_path / "f.safetensors")
     assert features.paths == ("thin/1.png",)
     assert "too long and thin" in features.provenance["skipped"][0]["reason"]
 
@@ -376,7 +379,7 @@ def test_encoders_are_not_mixed_up(zoo: Path, tmp_path: Path) -> None:
         check_same_encoder(features, fake(name="other", weights=1))
     with pytest.raises(InputError, match="their preprocessing differ"):
         check_same_encoder(features, fake(preprocessing=Preprocessing(18, (16, 16))))
-    with pytest.raises(InputError, match="do not say what weights_sha256 they come from"):
+    with pytest.raises(InputError, match="has no weights_sha256"):
         check_same_encoder(FeatureSet.from_arrays(features.image_features, features.head), fake())
 
 
@@ -401,6 +404,60 @@ def test_encode_alone(zoo: Path) -> None:
     assert [(batch.start, batch.stop) for batch in batches] == [(5, 15), (15, 25), (25, 30)]
     assert [len(batch.positions) for batch in batches] == [9, 10, 3]
     assert [i for batch in batches for i, _ in batch.skipped] == [13, 25, 29]
+
+
+def test_it_takes_what_classify_takes(tmp_path: Path) -> None:
+    files = sorted(save_pictures(tmp_path / "images").glob("*/*.png"))
+    expected = extract(tmp_path / "images", encoder=colour_encoder(), out=tmp_path / "f.safetensors")
+    assert expected.head.class_names == ("blue", "green", "red")
+    assert expected.provenance["templates"] == ["a photo of a {}."]
+    assert expected.views is None
+    many: list[Any] = [files, list(map(str, files)), f"{tmp_path}/images/*/*.png", [Image.open(file) for file in files]]
+    for images in many:
+        found = extract(images, "blue, green, red", colour_encoder(), tmp_path / "g.safetensors")
+        torch.testing.assert_close(found.image_features, expected.image_features)
+        assert torch.equal(found.head.features, expected.head.features)
+        assert found.labels is None
+    assert found.paths is None  # PIL images have none
+    assert len(extract(files[0], ["red", "blue"], colour_encoder(), tmp_path / "g.safetensors")) == 1
+
+
+def test_encoders_by_name_on_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(
+        "kedge.features.extract.load_encoder", lambda name, device: asked.append((name, device)) or colour_encoder()
+    )
+    monkeypatch.chdir(tmp_path)
+    images = save_pictures(tmp_path / "images")
+    extract(images)
+    extract(images, device="cpu", encoder="tiny")
+    assert asked == [(DEFAULT, "auto"), ("tiny", "cpu")]
+    assert (tmp_path / "features.safetensors").exists()
+    monkeypatch.undo()
+    with pytest.raises(SettingError, match="a loaded encoder stays on its device; got device 'cuda'"):
+        extract(images, encoder=colour_encoder(), out=tmp_path / "f.safetensors", device="cuda")
+
+
+NO_GUARD = """
+import sys, kedge
+from pictures import encoder
+print(len(kedge.extract(sys.argv[1], ["red", "green", "blue"], encoder(), sys.argv[2])))
+"""
+
+
+def test_a_script_needs_no_guard(tmp_path: Path) -> None:
+    """With worker processes, a script without `if __name__ == "__main__":` fails."""
+    save_pictures(tmp_path / "images")
+    (tmp_path / "script.py").write_text(NO_GUARD)
+    places = Path(__file__).parents[1] / "support", Path(kedge.__file__).parents[1]
+    ran = subprocess.run(
+        [sys.executable, tmp_path / "script.py", tmp_path / "images", tmp_path / "f.safetensors"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (0, "12\n"), ran.stderr
 
 
 # The command
@@ -465,25 +522,32 @@ def test_command_on_a_benchmark(tmp_path: Path, at_hand: Any) -> None:
     assert FeatureSet.load(out).head.class_names == ("x", "y", "z")
 
 
+def test_command_on_files(zoo: Path, tmp_path: Path, at_hand: Any) -> None:
+    out = tmp_path / "f.safetensors"
+    files = zoo / "bee" / "10.png", zoo / "ant" / "03.png"
+    assert run("extract", *files, "--classes", "ant, bee", "-o", out).code == 0
+    assert FeatureSet.load(out).paths == ("bee/10.png", "ant/03.png")
+
+
 def test_command_says_what_was_done_before(zoo: Path, tmp_path: Path, at_hand: Any) -> None:
     out = tmp_path / "f.safetensors"
     ran = run("extract", zoo, "--strict", "--batch-size", 4, "-o", out)
     assert ran.code == 2
     assert ran.err.startswith("error: image 14 of 30, bee/13.png: ")
     assert ran.err.count("\n") == 1
-    assert run("extract", zoo, "--batch-size", 4, "-o", out).err.startswith("going on after image 12 of 30\n")
+    assert run("extract", zoo, "--batch-size", 4, "-o", out).err.startswith("continuing after image 12 of 30\n")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ((), "name either a folder of IMAGES or a --dataset, and not both."),
-        (("zoo", "--dataset", "dtd"), "name either a folder of IMAGES or a --dataset, and not both."),
-        (("--dataset", "dtd"), "where is dtd? Name the folder that has it in it: --root DIR."),
+        ((), "needs either IMAGES or --dataset; got neither."),
+        (("zoo", "--dataset", "dtd"), "needs either IMAGES or --dataset; got both."),
+        (("--dataset", "dtd"), "the folder of the dataset dtd is not given. Name it: --root DIR."),
         (("--dataset", "dttd", "--root", "."), "unknown dataset 'dttd'; did you mean 'dtd'?"),
-        (("nowhere",), "nowhere is not there."),
+        (("nowhere",), "no file nowhere."),
         (("zoo", "--templates", "nowhere.txt"), "no file nowhere.txt."),
-        (("zoo", "-o", "f.npz"), "can not write f.npz: a feature file's name ends in .safetensors."),
+        (("zoo", "-o", "f.npz"), "cannot write f.npz: the name of a feature file ends in .safetensors."),
     ],
 )
 def test_command_refuses_in_one_line(

@@ -151,7 +151,7 @@ def test_other_kinds_of_files_are_refused(tmp_path: Path) -> None:
     save_file(tensors, path, metadata={"kedge": json.dumps({**meta, "version": 99})})
     with pytest.raises(kedge.FileError, match="format 99; this kedge reads format 1"):
         FeatureSet.load(path)
-    kedge.Stream("zero-shot", arrays()["text_features"]).save(path)
+    kedge.Stream(arrays()["text_features"], "zero-shot").save(path)
     with pytest.raises(kedge.FileError, match="found a kedge stream file"):
         FeatureSet.load(path)
     path.write_text("image,label\n")

@@ -164,3 +164,30 @@ def test_real_features_score_what_they_should(shared: Path, name: str, accuracy:
     assert len(features.head.class_names) == features.head.k
     right = kedge.adapt(features, method="zero-shot").labels == features.labels
     assert 100 * right.double().mean().item() == pytest.approx(accuracy, abs=0.051)  # known to one decimal
+
+
+def test_repr_is_a_few_lines(tmp_path: Path) -> None:
+    x, t = simulated(8, 3)
+    plain = FeatureSet.from_arrays(x, t)
+    assert repr(plain) == (
+        "FeatureSet: 8 images, 8×16 float64\n"
+        "  dataset features, encoder unknown\n"
+        "  with features only\n"
+        "  TextHead: 3 classes, dimension 16, logit scale 100\n"
+        "  classes class 0, class 1, class 2"
+    )
+    about = {"dataset": "birds", "encoder": "tiny"}
+    full = FeatureSet.from_arrays(x, t, labels=[0] * 8, views=x[:, None], paths=["a"] * 8, provenance=about)
+    assert repr(full).splitlines()[1:3] == ["  dataset birds, encoder tiny", "  with labels, views, paths"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_zero_shot_accuracy(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, t = simulated(40, 5)
+    labels = torch.arange(40) % 5
+    features = FeatureSet.from_arrays(x.to(dtype), t, labels=labels)
+    expected = float((kedge.adapt(features, method="zero-shot").labels == labels).double().mean())
+    assert features.zero_shot_accuracy() == pytest.approx(expected)
+    monkeypatch.setattr("kedge.arrays.BLOCK_ENTRIES", 100)  # in blocks
+    assert features.zero_shot_accuracy() == pytest.approx(expected)
+    assert FeatureSet.from_arrays(x, t).zero_shot_accuracy() is None

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("colours")
 @pytest.fixture
 def features(tmp_path: Path) -> FeatureSet:
     images = folder(save_pictures(tmp_path / "images"))
-    return extract(images, encoder(), tmp_path / "f.safetensors", templates=("a {}.",))
+    return extract(images, encoder=encoder(), out=tmp_path / "f.safetensors", templates="a {}.")
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,11 @@ def without(name: str) -> Callable[[FeatureSet], FeatureSet]:
 
 
 WRONG: dict[str, tuple[Callable[[FeatureSet], FeatureSet], type[KedgeError], str]] = {
-    "image gone": (gone, FileError, r"1 of the 12 images are gone, the first .*red.1\.png\. Put them back there"),
-    "no root": (without("root"), InputError, "do not say which images and which encoder"),
-    "no encoder": (without("encoder"), InputError, "do not say which images and which encoder"),
+    "image gone": (gone, FileError, r"1 of 12 images do not exist any more, the first: .*red.1\.png\. Put them back"),
+    "no root": (without("root"), InputError, "do not record their images and encoder"),
+    "no encoder": (without("encoder"), InputError, "do not record their images and encoder"),
     "no paths": (lambda f: replace(f, paths=None), InputError, "Make them with `kedge extract`"),
-    "no hash": (without("weights_sha256"), InputError, "do not say what weights_sha256"),
+    "no hash": (without("weights_sha256"), InputError, "has no weights_sha256"),
     "other weights": (
         lambda f: replace(f, provenance={**f.provenance, "weights_sha256": "ab" * 32}),
         InputError,
@@ -152,14 +152,14 @@ def test_an_image_that_goes_away_fails_its_cells_only(features: FeatureSet, tmp_
     runner = Runner()
     errors = {cell.method.name: runner(cell).error for cell in cells}
     assert errors["zero-shot"] is None
-    assert str(errors["tent"]).startswith("FileError: 1 of the 12 images are gone")
+    assert str(errors["tent"]).startswith("FileError: 1 of 12 images do not exist any more")
 
 
 def test_in_processes_with_a_real_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # the small encoder: other processes would not have it
     model = load_encoder(f"hf:{build(tmp_path / 'model', 'clip')}")
     images = folder(save_pictures(tmp_path / "images"))
-    extract(images, model, tmp_path / "f.safetensors", templates=("a {}.",), views=2)
+    extract(images, encoder=model, out=tmp_path / "f.safetensors", templates="a {}.", views=2)
     grid = Grid.of([tmp_path / "f.safetensors"], ["tent:steps=2", "mta"], ["stream:gamma=1,size=5"], tasks=1)
     apart, here = run(grid, tmp_path / "apart", jobs=2), run(grid, tmp_path / "here", jobs=1)
     assert (apart.failed, here.failed) == ((), ())

@@ -196,7 +196,9 @@ def test_the_knobs_of_adaptation() -> None:
 
     def gain(**knobs: float) -> float:
         features = simulate(2000, 20, 128, **knobs)  # type: ignore[arg-type]
-        return float((adapt(features).labels == features.labels).double().mean() - right(features).mean())
+        return float(
+            (adapt(features, method="stata").labels == features.labels).double().mean() - right(features).mean()
+        )
 
     assert gain(shared_errors=0.0) > gain(shared_errors=0.5) + 0.05
     assert gain(shared_errors=0.5) > 0.05
@@ -206,10 +208,10 @@ def test_the_knobs_of_adaptation() -> None:
 
 def test_unreachable_accuracy_names_the_range() -> None:
     with pytest.raises(
-        InputError, match=r"accuracy 0\.9 can not be simulated with k=500, d=8: reachable is 0\.00\d to 0\.\d"
+        InputError, match=r"accuracy 0\.9 cannot be simulated with k=500, d=8: possible is 0\.00\d to 0\.\d"
     ):
         simulate(10, 500, 8, accuracy=0.9)
-    with pytest.raises(InputError, match=r"reachable is 0\.[12]\d\d to"):
+    with pytest.raises(InputError, match=r"possible is 0\.[12]\d\d to"):
         simulate(10, 5, 64, accuracy=0.1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import json
 import re
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import kedge
@@ -61,10 +63,35 @@ class TestClassify:
         found = kedge.classify(images, NAMES, encoder(), "stata", keep_features=kept, iterations=2)
         features = FeatureSet.load(kept)
         assert features.hash == found.features.hash
-        expected = kedge.adapt(features, iterations=2)
+        expected = kedge.adapt(features, method="stata", iterations=2)
         assert (found.result.probs == expected.probs).all()
         assert found.result.info == expected.info
-        assert found.result.info != kedge.adapt(features).info  # the setting arrived
+        assert found.result.info != kedge.adapt(features, method="stata").info  # the setting arrived
+
+    def test_printed(self, images: Path) -> None:
+        (images / "red" / "2.png").write_bytes(b"no picture")
+        lines = str(kedge.classify(images, NAMES, encoder())).splitlines()
+        assert lines[:4] == [
+            "Predictions: 11 images, 3 classes, method kedge",
+            "  0 labels changed (0.0 %), encoder colours",
+            "  accuracy 100.0 % zero-shot, 100.0 % adapted",
+            "  1 image left out: see .skipped",
+        ]
+        assert re.fullmatch(r"  blue/0\.png: blue \([01]\.\d\d\)", lines[4])
+        assert lines[9:] == ["  … (6 more)"]
+        few = str(kedge.classify([picture("red")], NAMES))
+        assert "accuracy" not in few
+        assert re.search(r"\n  0: red \([01]\.\d\d\)$", few)
+
+    def test_printed_rows_show_what_changed(self) -> None:
+        features = FeatureSet.from_arrays(np.eye(2), np.eye(2), class_names=["cat", "dog"])
+        probs, zero_shot = torch.tensor([[0.25, 0.75], [0.0, 1.0]]), torch.tensor([[0.6, 0.4], [0.0, 1.0]])
+        result = kedge.Result(probs, probs.argmax(dim=1), zero_shot, {"method": "stata"})
+        assert str(Predictions(features, result)).splitlines()[1:] == [
+            "  1 label changed (50.0 %), encoder unknown",
+            "  0: dog (0.75), zero-shot cat (0.60)",
+            "  1: dog (1.00)",
+        ]
 
     def test_the_default_method(self, images: Path) -> None:
         assert kedge.classify(images, NAMES).result.info["method"] == "kedge"
@@ -90,6 +117,7 @@ class TestClassify:
         assert found.features.provenance["templates"] == ["{} paint", "all {}"]
 
     def test_views_are_made_for_those_who_look_at_them(self, images: Path) -> None:
+        assert inspect.signature(kedge.classify).parameters["views"].default == 64
         found = kedge.classify(images, NAMES, method="mta", views=5)
         assert found.features.views is not None
         assert found.features.views.shape == (12, 5, 3)
@@ -124,7 +152,7 @@ class TestClassify:
             ([], NAMES, InputError, "no images"),
             (["a.png"], None, InputError, "classes are not known"),
             (["a.png", picture("red")], NAMES, InputError, "1 PIL images and 1 paths in one list"),
-            (["a.png"], NAMES, InputError, "1 image, and none could be read"),
+            (["a.png"], NAMES, InputError, "none of 1 image can be read"),
             (3, NAMES, InputError, "paths or PIL images; got int"),
             (["a.png", None], NAMES, InputError, "got NoneType, str"),
             (np.zeros((2, 8, 8, 3)), NAMES, InputError, "got ndarray"),
@@ -136,7 +164,7 @@ class TestClassify:
             kedge.classify(given, classes)
 
     def test_settings_are_checked_before_anything_is_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(classification, "load_encoder", lambda name: pytest.fail("loaded"))
+        monkeypatch.setattr(classification, "load_encoder", lambda *_, **__: pytest.fail("loaded"))
         with pytest.raises(SettingError, match="did you mean 'alpha'"):
             kedge.classify([picture("red")], NAMES, alfa=1)
 
@@ -191,7 +219,7 @@ class TestCommand:
         (images / "red" / "0.png").unlink()
         ran = run("adapt", kept, "--out", tmp_path / "l.csv", "--sort-into", tmp_path / "sorted")
         assert ran.code == 2
-        assert "can not copy red/0.png" in ran.err
+        assert "cannot copy red/0.png" in ran.err
         assert not (tmp_path / "l.csv").exists()
         assert not (tmp_path / "sorted").exists()
 
@@ -206,15 +234,15 @@ class TestCommand:
         ("argv", "message"),
         [
             (["images", "--sort-into", "images/sorted"], "it is inside .*images, with the images"),
-            (["images", "--sort-into", "full"], "can not sort into full: it is not empty"),
+            (["images", "--sort-into", "full"], "cannot sort into full: it is not empty"),
             (["images", "--sort-into", "l.csv/x"], "there is no folder"),
             (["images", "--sort-into", "file"], "it is a file"),
-            (["bare.npz", "--sort-into", "new"], "do not say where theirs are"),
+            (["bare.npz", "--sort-into", "new"], "does not have their paths"),
             (["bare.npz", "--classes", "a, b"], "--classes is for images; bare.npz is a feature file"),
             (["bare.npz", "--keep-features", "x.safetensors"], "--keep-features is for images"),
             (["images", "--keep-features", "x.npz"], "ends in .safetensors"),
             (["nowhere"], "no file nowhere"),
-            (["images/red"], "classes are not known"),
+            (["images/red"], "classes of .*red are not known"),
             (["images", "--method", "mta", "--views", "0"], "needs augmented views"),
         ],
     )
@@ -272,7 +300,7 @@ class TestSorting:
             done.append(copy(source, target))
 
         monkeypatch.setattr(sorting.shutil, "copy2", fail)
-        with pytest.raises(FileError, match=r"can not copy .*No space left on device"):
+        with pytest.raises(FileError, match=r"cannot copy .*No space left on device"):
             sort_into(found, tmp_path / "out")
         assert sorted(p.name for p in tmp_path.iterdir()) == ["in"]
 

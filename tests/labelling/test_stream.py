@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +19,7 @@ from torch import Tensor
 import kedge
 from cases import ON_FEATURES, simulated
 from kedge import FeatureSet, Stream, TextHead
-from kedge.labelling.stream import effective_classes
+from kedge.arrays import effective_classes
 from kedge.methods.contract import Batch, State, Step
 from kedge.tensor_files import save_tensors
 from toy_methods import Running, Viewing
@@ -29,7 +34,7 @@ def batches(count: int, dtype: torch.dtype = torch.float32) -> tuple[list[Tensor
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_first_step_is_adapt(method: str, dtype: torch.dtype) -> None:
     (batch,), t = batches(1, dtype)
-    step, whole = Stream(method, t).step(batch), kedge.adapt(batch, t, method)
+    step, whole = Stream(t, method).step(batch), kedge.adapt(batch, t, method)
     for a, b in zip(
         (step.probs, step.labels, step.zero_shot), (whole.probs, whole.labels, whole.zero_shot), strict=True
     ):
@@ -40,16 +45,16 @@ def test_first_step_is_adapt(method: str, dtype: torch.dtype) -> None:
 
 def test_stateless_steps_are_adapt_every_time() -> None:
     parts, t = batches(4)
-    stream = Stream("stata", t, alpha=2.0)
+    stream = Stream(t, "stata", alpha=2.0)
     for count, batch in enumerate(parts, start=1):
-        assert torch.equal(stream.step(batch).probs, kedge.adapt(batch, t, alpha=2.0).probs)
+        assert torch.equal(stream.step(batch).probs, kedge.adapt(batch, t, method="stata", alpha=2.0).probs)
         assert stream.steps == count
         assert stream.state is None
 
 
 def test_state_is_carried_and_reset() -> None:
     parts, t = batches(3)
-    stream = Stream(Running(), t)
+    stream = Stream(t, Running())
     first = [stream.step(batch) for batch in parts]
     assert [round(r.info["seen"]) for r in first] == [13, 21, 29]  # 5 classes, 8 images per batch
     assert not torch.equal(first[1].probs, kedge.adapt(parts[1], t, Running()).probs)
@@ -62,9 +67,9 @@ def test_state_is_carried_and_reset() -> None:
 def test_two_streams_do_not_touch() -> None:
     parts, t = batches(3)
     method = Running()
-    alone = Stream(method, t)
+    alone = Stream(t, method)
     expected = [alone.step(batch).probs for batch in parts]
-    one, other = Stream(method, t), Stream(method, t)
+    one, other = Stream(t, method), Stream(t, method)
     for batch, before in zip(parts, expected, strict=True):
         other.step(-batch)
         assert torch.equal(one.step(batch).probs, before)
@@ -72,7 +77,7 @@ def test_two_streams_do_not_touch() -> None:
 
 def test_a_failed_step_changes_nothing() -> None:
     parts, t = batches(2)
-    stream, spared = Stream(Running(), t), Stream(Running(), t)
+    stream, spared = Stream(t, Running()), Stream(t, Running())
     for s in (stream, spared):
         s.step(parts[0])
     with pytest.raises(kedge.InputError, match="unit-norm"):
@@ -88,7 +93,7 @@ def test_a_failed_step_changes_nothing() -> None:
 def test_saved_and_loaded_goes_on(tmp_path: Path, method: Any, dtype: torch.dtype) -> None:
     parts, t = batches(4, dtype)
     head = TextHead.from_arrays(t, 30.0, ["a", "b", "ç", "d", "e"])
-    stream = Stream(method, head)
+    stream = Stream(head, method)
     for batch in parts[:2]:
         stream.step(batch)
     stream.save(tmp_path / "s.safetensors")
@@ -101,7 +106,7 @@ def test_saved_and_loaded_goes_on(tmp_path: Path, method: Any, dtype: torch.dtyp
         assert torch.equal(stream.step(batch).probs, loaded.step(batch).probs)
     assert loaded.steps == 4
     loaded.reset()
-    assert torch.equal(loaded.step(parts[0]).probs, Stream(method, head).step(parts[0]).probs)
+    assert torch.equal(loaded.step(parts[0]).probs, Stream(head, method).step(parts[0]).probs)
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,7 @@ class Twice(Running):
 
 def test_a_state_that_shares_memory_is_saved(tmp_path: Path) -> None:
     parts, t = batches(2)
-    stream = Stream(Twice(), t)
+    stream = Stream(t, Twice())
     stream.step(parts[0])
     stream.save(tmp_path / "s.safetensors")
     assert torch.equal(
@@ -126,7 +131,7 @@ def test_a_state_that_shares_memory_is_saved(tmp_path: Path) -> None:
 
 def test_saved_settings_come_back(tmp_path: Path) -> None:
     _, t = batches(1)
-    stream = Stream("stata", 3 * t, alpha=float("inf"), beta="soft", normalize=True)
+    stream = Stream(3 * t, "stata", alpha=float("inf"), beta="soft", normalize=True)
     stream.save(tmp_path / "s.safetensors")
     loaded = Stream.load(tmp_path / "s.safetensors")
     assert loaded.method == kedge.StatA(alpha=float("inf"), beta="soft")
@@ -136,7 +141,7 @@ def test_saved_settings_come_back(tmp_path: Path) -> None:
 def test_loading_asks_for_the_right_method(tmp_path: Path) -> None:
     path = tmp_path / "s.safetensors"
     _, t = batches(1)
-    Stream(Running(weight=2.0), t).save(path)
+    Stream(t, Running(weight=2.0)).save(path)
     with pytest.raises(kedge.FileError, match="'running', which is not registered here"):
         Stream.load(path)
     with pytest.raises(kedge.FileError, match=r"with \{'weight': 2.0\}; got Running\(weight=1.0\)"):
@@ -149,7 +154,7 @@ def test_loading_asks_for_the_right_method(tmp_path: Path) -> None:
 def test_damaged_stream_files(tmp_path: Path) -> None:
     path = tmp_path / "s.safetensors"
     _, t = batches(1)
-    Stream(Running(), t).save(path)
+    Stream(t, Running()).save(path)
     content = path.read_bytes()
     path.write_bytes(content[:-1])
     with pytest.raises(kedge.FileError, match="Make it again"):
@@ -174,9 +179,9 @@ def test_only_dataclasses_can_be_saved(tmp_path: Path) -> None:
         weight = 1.0
 
     parts, t = batches(1)
-    stream = Stream(Loose(), t)
+    stream = Stream(t, Loose())
     stream.step(parts[0])
-    with pytest.raises(kedge.SettingError, match="Loose is not a dataclass"):
+    with pytest.raises(kedge.SettingError, match="cannot save a stream of Loose: it is not a dataclass"):
         stream.save(tmp_path / "s.safetensors")
 
 
@@ -184,7 +189,7 @@ def test_results_have_the_kind_of_the_batch() -> None:
     """The stream computes in the head's precision; each result is of its batch's array kind."""
     parts, t = batches(1, torch.float64)
     for head_dtype in (torch.float16, torch.float32, torch.float64):
-        stream = Stream("stata", t.to(head_dtype))
+        stream = Stream(t.to(head_dtype), "stata")
         for dtype in (torch.float16, torch.float32, torch.float64):
             batch = parts[0].to(dtype)
             wide = torch.float64 if head_dtype == torch.float64 else torch.float32
@@ -195,7 +200,7 @@ def test_results_have_the_kind_of_the_batch() -> None:
 @pytest.mark.parametrize("size", [1e-200, 1e-30, 1e30, 1e200])
 def test_a_normalising_stream_takes_any_size(size: float) -> None:
     parts, t = batches(1, torch.float64)
-    stream = Stream("zero-shot", t.float(), normalize=True)
+    stream = Stream(t.float(), "zero-shot", normalize=True)
     assert (stream.step(size * parts[0]).probs - stream.step(parts[0]).probs).abs().max() <= 1e-4
 
 
@@ -205,33 +210,35 @@ def test_views_reach_the_method() -> None:
     views = views.reshape(6, 3, -1)
     expected = (100 * views.mean(dim=1) @ t.T).softmax(dim=1)
     for result in (
-        Stream(Viewing(), t).step(x, views),
-        Stream(Viewing(), t).step(x.numpy(), views.numpy()),
+        Stream(t, Viewing()).step(x, views),
+        Stream(t, Viewing()).step(x.numpy(), views.numpy()),
         kedge.adapt(FeatureSet.from_arrays(x, t, views=views), method=Viewing()),
     ):
         assert np.abs(np.asarray(result.probs) - expected.numpy()).max() <= 1e-12
         assert result.info["views"] == 3
-    half = Stream(Viewing(), t.float()).step(x.half(), views.half())
+    half = Stream(t.float(), Viewing()).step(x.half(), views.half())
     assert half.info["dtype"] == "torch.float32"
     with pytest.raises(kedge.InputError, match="views must be 3-dimensional"):
-        Stream(Viewing(), t).step(x, x)
+        Stream(t, Viewing()).step(x, x)
 
 
 def test_views_must_belong_to_the_batch() -> None:
     x, t = simulated(6, 5)
     with pytest.raises(kedge.InputError, match="views"):
-        Stream(Viewing(), t).step(x, x[:4, None, :])
+        Stream(t, Viewing()).step(x, x[:4, None, :])
 
 
 def test_adapt_takes_a_feature_set_alone() -> None:
     x, t = simulated(6, 5)
     features = FeatureSet.from_arrays(x, t, logit_scale=20.0)
-    assert torch.equal(kedge.adapt(features).probs, kedge.adapt(x, t, logit_scale=20.0).probs)
-    assert torch.equal(kedge.adapt(x, features.head).probs, kedge.adapt(features).probs)
-    with pytest.raises(kedge.InputError, match="brings its own text features"):
-        kedge.adapt(features, t)
+    assert torch.equal(
+        kedge.adapt(features, method="stata").probs, kedge.adapt(x, t, method="stata", logit_scale=20.0).probs
+    )
+    assert torch.equal(kedge.adapt(x, features.head, method="stata").probs, kedge.adapt(features, method="stata").probs)
+    with pytest.raises(kedge.InputError, match="has its own text features"):
+        kedge.adapt(features, t, method="stata")
     with pytest.raises(kedge.InputError, match="text_features is missing"):
-        kedge.adapt(x)
+        kedge.adapt(x, method="stata")
 
 
 def test_labels_of_a_feature_set_change_nothing() -> None:
@@ -248,12 +255,98 @@ def test_labels_of_a_feature_set_change_nothing() -> None:
 
 def test_gradients_do_not_leak() -> None:
     x, t = simulated(6, 5)
-    result = kedge.adapt(x.requires_grad_(), t.requires_grad_())
+    result = kedge.adapt(x.requires_grad_(), t.requires_grad_(), method="stata")
     assert not result.probs.requires_grad
     assert not result.zero_shot.requires_grad
 
 
 def test_effective_classes() -> None:
-    assert effective_classes(torch.eye(4)) == pytest.approx(4)
-    assert effective_classes(torch.tensor([[1.0, 0, 0]] * 3)) == pytest.approx(1)
-    assert effective_classes(torch.full((2, 5), 0.2)) == pytest.approx(5)
+    assert effective_classes(torch.ones(4)) == pytest.approx(4)
+    assert effective_classes(torch.tensor([3.0, 0, 0])) == pytest.approx(1)
+    assert effective_classes(torch.tensor([1.0, 3.0])) == pytest.approx(4 / 3**0.75)
+
+
+def test_the_default_method_is_kedge() -> None:
+    (batch,), t = batches(1)
+    by_name = kedge.adapt(batch, t, "kedge")
+    assert by_name.info["method"] == "kedge"
+    for result in (kedge.adapt(batch, t), Stream(t).step(batch)):
+        assert result.info == by_name.info
+        assert torch.equal(result.probs, by_name.probs)
+
+
+@dataclass(frozen=True)
+class Slow(Running):
+    """Yields to other threads between reading the state and returning the next."""
+
+    def step(self, state: State | None, batch: Batch) -> Step:
+        time.sleep(0.001)
+        return super().step(state, batch)
+
+
+def test_one_stream_in_several_threads_takes_whole_steps() -> None:
+    """Every batch is counted once, whatever the order: no step starts from the state of a step before the last."""
+    parts, t = batches(40)
+    stream = Stream(t, Slow())
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(stream.step, parts))
+    assert stream.steps == 40
+    assert sorted(round(r.info["seen"]) for r in results) == [5 + 8 * i for i in range(1, 41)]
+
+
+def test_several_streams_run_at_the_same_time() -> None:
+    parts, t = batches(2)
+    both = threading.Barrier(2, timeout=30)
+
+    class Meeting(Running):
+        def step(self, state: State | None, batch: Batch) -> Step:
+            both.wait()  # breaks if one step waits for the end of the other
+            return super().step(state, batch)
+
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda part: Stream(t, Meeting()).step(part).probs, parts))
+    for part, probs in zip(parts, results, strict=True):
+        assert torch.equal(probs, Stream(t, Running()).step(part).probs)
+
+
+def test_a_stream_can_step_after_a_failed_step_in_another_thread() -> None:
+    parts, t = batches(1)
+    stream = Stream(t, Running())
+    with ThreadPoolExecutor(1) as pool, pytest.raises(kedge.InputError):
+        pool.submit(stream.step, 2 * parts[0]).result()
+    assert stream.step(parts[0]).probs.shape == (8, 5)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda stream: pickle.loads(pickle.dumps(stream))])
+def test_a_copy_of_a_stream_goes_its_own_way(copied: Any) -> None:
+    parts, t = batches(3)
+    stream = Stream(t, Running())
+    stream.step(parts[0])
+    other = copied(stream)
+    assert torch.equal(other.step(parts[1]).probs, stream.step(parts[1]).probs)
+    other.step(parts[2])
+    assert (stream.steps, other.steps) == (2, 3)
+
+
+def test_repr_is_a_few_lines() -> None:
+    x, t = simulated(8, 7)
+    head = TextHead.from_arrays(t, 50.0, ["cat", "dog", "bird", "fish", "cow", "ant", "bee"])
+    stream = Stream(head, "zero-shot")
+    result = stream.step(x)
+    text = "TextHead: 7 classes, dimension 16, logit scale 50\n  classes cat, dog, bird, fish, cow, … (2 more)"
+    assert repr(head) == text
+    assert repr(stream) == f"Stream: ZeroShot()\n  after 1 batch\n  {text}"
+    assert repr(result) == (
+        "Result: 8 images, 7 classes, method zero-shot\n"
+        "  0 labels changed\n"
+        "  probs, zero_shot: 8×7 torch.float64; labels: 8; info: method, effective_classes"
+    )
+    assert "8×7 float64; labels" in repr(stream.step(x.numpy()))
+    assert "Kedge(alpha=2.0," in repr(Stream(t, alpha=2.0))
+
+
+def test_changed_counts_labels_that_are_not_zero_shots() -> None:
+    x, t = simulated(40, 5)
+    for result in (kedge.adapt(x, t, logit_scale=2.0), kedge.adapt(x.numpy(), t.numpy(), logit_scale=2.0)):
+        before = torch.as_tensor(result.zero_shot).argmax(dim=1)
+        assert result.changed == int((torch.as_tensor(result.labels) != before).sum()) > 0

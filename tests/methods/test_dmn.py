@@ -144,7 +144,7 @@ def test_missing_views_are_refused() -> None:
     with pytest.raises(kedge.InputError, match=r"needs that many views per image; got none"):
         kedge.adapt(batch.features, t, "dmn", views=10)
     with pytest.raises(kedge.InputError, match=r"views=10 needs .*; got 4"):
-        kedge.Stream("dmn", t, views=10).step(batch.features, batch.views)
+        kedge.Stream(t, "dmn", views=10).step(batch.features, batch.views)
 
 
 @pytest.mark.parametrize("method", [DMN(), DMN(protocol="image", readout="logits")])

@@ -186,7 +186,7 @@ def test_first_batch_is_solved_as_if_alone() -> None:
 
 def test_later_batches_are_helped() -> None:
     (first, second), t = batches(2)
-    stream, alone = Stream(Kedge(), t, 10.0), Stream(ALONE, t, 10.0)
+    stream, alone = Stream(t, Kedge(), 10.0), Stream(t, ALONE, 10.0)
     for s in (stream, alone):
         s.step(first)
     assert (stream.step(second).probs - alone.step(second).probs).abs().max() > 1e-3
@@ -195,7 +195,7 @@ def test_later_batches_are_helped() -> None:
 
 def test_memory_is_of_constant_size_and_bounded() -> None:
     many, t = batches(12)
-    stream = Stream(Kedge(), t, 100.0)
+    stream = Stream(t, Kedge(), 100.0)
     assert stream.state is not None
     shapes = {name: value.shape for name, value in stream.state.items()}
     for x in many:
@@ -210,7 +210,7 @@ def test_memory_is_the_mean_and_variance_of_what_was_seen() -> None:
     t = torch.eye(2, 8, dtype=torch.float64)
     random = torch.Generator().manual_seed(0)
     x = unit(t.repeat(20, 1) + 0.1 * torch.randn(40, 8, generator=random, dtype=torch.float64))
-    stream = Stream(Kedge(), t)
+    stream = Stream(t, Kedge())
     for batch in x.split(20):
         assert (torch.as_tensor(stream.step(batch).probs).amax(dim=1) > 1 - 1e-9).all()
     assert stream.state is not None

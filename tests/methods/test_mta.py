@@ -92,7 +92,7 @@ def test_against_plain_equations() -> None:
 def test_one_view_is_zero_shot_exactly(dtype: torch.dtype) -> None:
     batch, _ = views_of()
     x, head = batch.features.to(dtype), TextHead(batch.head.features.to(dtype))
-    result: Any = Stream("mta", head).step(x, x[:, None])
+    result: Any = Stream(head, "mta").step(x, x[:, None])
     assert torch.equal(result.probs, result.zero_shot)
 
 
@@ -137,7 +137,7 @@ def test_refused_without_views(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(kedge.InputError, match=message):
         kedge.adapt(x, t, "mta")
     with pytest.raises(kedge.InputError, match=message):
-        Stream("mta", t).step(x)
+        Stream(t, "mta").step(x)
     with pytest.raises(kedge.InputError, match=message):
         evaluate("mta", FeatureSet.from_arrays(x, t, labels=torch.zeros(4, dtype=torch.long)), "all")
 

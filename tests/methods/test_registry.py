@@ -78,7 +78,7 @@ def test_far_names_list_the_choice() -> None:
 )
 def test_did_you_mean_the_setting(name: str, meant: str) -> None:
     with pytest.raises(SettingError, match=f"'stata' has no setting {name!r}; did you mean {meant!r}"):
-        kedge.adapt(*simulated(3, 2), **{name: 1})
+        kedge.adapt(*simulated(3, 2), method="stata", **{name: 1})
 
 
 def test_a_method_without_settings_says_so() -> None:
@@ -264,7 +264,7 @@ def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         StatA(**settings)
     with pytest.raises(SettingError, match=message):  # and before anything is looked at
-        kedge.adapt(None, None, **settings)
+        kedge.adapt(None, None, method="stata", **settings)
 
 
 def test_settings_become_plain_numbers() -> None:

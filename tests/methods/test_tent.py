@@ -125,7 +125,7 @@ def test_entropy_falls(model: TwoTower) -> None:
 def test_zero_learning_rate_is_zero_shot_exactly(method: Tent, dtype: torch.dtype) -> None:
     model = TwoTower().to(dtype)
     t = functional.normalize(model.text(torch.arange(K))).detach()
-    stream = Stream(method, TextHead(t))
+    stream = Stream(TextHead(t), method)
     for seed in range(2):
         images = images_of(8, seed).to(dtype)
         with torch.no_grad():
@@ -202,7 +202,7 @@ def test_norms_that_images_do_not_pass_stay(model: TwoTower) -> None:
 def test_two_streams_share_one_encoder(model: TwoTower) -> None:
     batches = [batch_of(model, seed=seed) for seed in range(3)]
     alone = [step.z for step in run(Tent(), batches)]
-    one, other = Stream(Tent(), batches[0].head), Stream(Tent(learning_rate=0.05), batches[0].head)
+    one, other = Stream(batches[0].head, Tent()), Stream(batches[0].head, Tent(learning_rate=0.05))
     for batch, z in zip(batches, alone, strict=True):
         other.step(batch.features, images=batch.images, encoder=model)
         assert torch.equal(one.step(batch.features, images=batch.images, encoder=model).probs, z)
@@ -214,7 +214,7 @@ def test_two_streams_share_one_encoder(model: TwoTower) -> None:
 def test_saved_stream_continues(model: TwoTower, tmp_path: Path, optimiser: Any) -> None:
     method = Tent(optimiser=optimiser, learning_rate=0.01)
     batches = [batch_of(model, seed=seed) for seed in range(4)]
-    stream = Stream(method, batches[0].head)
+    stream = Stream(batches[0].head, method)
     for batch in batches[:2]:
         stream.step(batch.features, images=batch.images, encoder=model)
     stream.save(tmp_path / "stream.safetensors")
@@ -246,14 +246,14 @@ def test_refused_on_plain_features(model: TwoTower, monkeypatch: pytest.MonkeyPa
     with pytest.raises(kedge.InputError, match=message):
         kedge.adapt(x, t, "tent", encoder=model)
     with pytest.raises(kedge.InputError, match=message):
-        Stream("tent", t).step(x, images=batch.images)
-    with pytest.raises(kedge.InputError, match=r"do not say which images and which encoder .* `kedge extract`"):
+        Stream(t, "tent").step(x, images=batch.images)
+    with pytest.raises(kedge.InputError, match=r"do not record their images and encoder.* `kedge extract`"):
         evaluate("tent", FeatureSet.from_arrays(x, t, labels=torch.zeros(8, dtype=torch.long)), "all")
 
 
 def test_refused_encoders_and_images(model: TwoTower) -> None:
     batch = batch_of(model)
-    stream = Stream("tent", batch.head)
+    stream = Stream(batch.head, "tent")
 
     def step(images: Any, encoder: nn.Module) -> None:
         stream.step(batch.features, images=images, encoder=encoder)
@@ -275,7 +275,10 @@ def test_refused_encoders_and_images(model: TwoTower) -> None:
 def test_features_need_no_images() -> None:
     """A method on features takes no notice of images that come along."""
     x, t = simulated(5, 3)
-    assert torch.equal(kedge.adapt(x, t, images=x, encoder=nn.Identity()).probs, kedge.adapt(x, t).probs)
+    assert torch.equal(
+        kedge.adapt(x, t, method="stata", images=x, encoder=nn.Identity()).probs,
+        kedge.adapt(x, t, method="stata").probs,
+    )
 
 
 @pytest.mark.parametrize("method", [Tent(), Tent(optimiser="sgd")])

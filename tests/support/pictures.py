@@ -75,5 +75,9 @@ def save_pictures(root: Path, each: int = 4) -> Path:
 @pytest.fixture
 def colours(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every encoder that is loaded by name is the small one."""
-    for place in ("kedge.encoders.names", "kedge.labelling.classify"):
-        monkeypatch.setattr(f"{place}.load_encoder", lambda name: encoder(name))
+
+    def load(name: str | Encoder, *, device: str = "auto") -> Encoder:
+        return encoder(name) if isinstance(name, str) else name
+
+    for place in ("kedge.encoders.names", "kedge.features.extract", "kedge.labelling.classify"):
+        monkeypatch.setattr(f"{place}.load_encoder", load)

@@ -48,7 +48,7 @@ def steps(method: Method, batches: list[Tensor], t: Tensor, scale: float = 10.0)
 def continues_bit_for_bit(method: Method, folder: Path) -> bool:
     """A stream saved after two batches and loaded goes on as the one that was not."""
     batches, t = simulated_stream(4)
-    stream = Stream(method, TextHead(t, 10.0))
+    stream = Stream(TextHead(t, 10.0), method)
     for x in batches[:2]:
         stream.step(x)
     stream.save(folder / "stream.safetensors")

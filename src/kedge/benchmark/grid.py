@@ -93,7 +93,7 @@ class Grid:
     def of(
         cls,
         features: Iterable[str | Path] = (),
-        methods: Iterable[str | Mapping[str, Any] | Method] = ("zero-shot", "stata"),
+        methods: Iterable[str | Mapping[str, Any] | Method] = ("zero-shot", "stata", "kedge"),
         scenarios: Iterable[str | Scenario] = (),
         seeds: Iterable[int] = (0,),
         tasks: int | None = None,

@@ -1,8 +1,8 @@
-"""The `kedge` command. Thin: it checks where output goes, calls public functions, and shows what they return.
+"""The `kedge` command: it checks the output path, calls public functions, and prints their results.
 
-stdout carries data and nothing else; stderr is for people. Exit codes: 0 fine, 1 something failed that should
-not, 2 usage or bad input (one line says what), 130 Ctrl-C, 141 the reader of stdout went away.
-Heavy imports (torch, numpy, rich) stay inside the commands, so that `kedge --help` answers at once.
+stdout has data only; messages go to stderr. Exit codes: 0 success, 1 some cells of a benchmark failed, 2 wrong usage or
+bad input (with a one-line message), 130 Ctrl-C, 141 stdout was closed.
+Heavy imports (torch, numpy, rich) are inside the commands, so that `kedge --help` is fast.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib import import_module
 
 from ._app import app
 
-for _commands in ("adapt", "extract", "features", "bench", "results", "plan", "ls", "demo"):  # each registers its own
+for _commands in ("adapt", "extract", "features", "bench", "results", "plan", "ls", "demo"):  # each registers itself
     import_module(f".{_commands}", __name__)
 
 

@@ -1,4 +1,4 @@
-"""What the commands print: data on stdout, words for people on stderr."""
+"""Output of the commands: data on stdout, messages on stderr."""
 
 from __future__ import annotations
 
@@ -8,24 +8,29 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+SHOWN_SKIPPED = 10
+
 
 def tell(text: str) -> None:
-    """A line for people."""
+    """Print a message on stderr."""
     print(text, file=sys.stderr)
 
 
-def percent(share: float) -> str:
-    """0.653 → 65.3 %."""
-    return f"{100 * share:.1f} %"
+def show_skipped(skipped: Mapping[str, str]) -> None:
+    """Name the first images that could not be read (path → reason) on stderr."""
+    for path, reason in list(skipped.items())[:SHOWN_SKIPPED]:
+        tell(f"left out: {path}: {reason}")
+    if len(skipped) > SHOWN_SKIPPED:
+        tell(f"left out: {len(skipped) - SHOWN_SKIPPED:,} more")
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on stdout."""
+    """Print one JSON object on stdout."""
     print(json.dumps(plain(value), ensure_ascii=False, allow_nan=False))
 
 
 def plain(value: Any) -> Any:
-    """As JSON knows it; an infinite number, which JSON has no word for, becomes its name."""
+    """Convert a value to JSON types; infinity and NaN become strings, since JSON has neither."""
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -36,7 +41,7 @@ def plain(value: Any) -> Any:
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> None:
-    """A table on stdout; where that is not a screen, as wide as its content, so that nothing is cut off."""
+    """Print a table on stdout. In a file or pipe it is as wide as its content, so that nothing is cut off."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -53,15 +58,15 @@ def print_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> 
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
-    """A name and a value per line, on stdout."""
+    """Print one name and value per line on stdout."""
     for name, value in facts.items():
         print(f"{name.replace('_', ' '):<20}{cell(value)}")
 
 
 def cell(value: Any) -> str:
-    """A value in a table."""
+    """Format a value for a table."""
     if isinstance(value, bool):
-        return str(value).lower()  # as `--set` takes it
+        return str(value).lower()  # as in `--set name=true`
     if isinstance(value, float):
         return f"{value:g}"
     return "" if value is None else str(value)

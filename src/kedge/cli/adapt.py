@@ -1,4 +1,4 @@
-"""`kedge adapt`: label the images of a feature file, or images."""
+"""`kedge adapt`: label images, or the images of a feature file."""
 
 from __future__ import annotations
 
@@ -13,55 +13,54 @@ import typer
 
 from .._version import __version__
 from ..errors import SettingError
-from ..words import count
+from ..words import count, percent
 from ._app import Json, Normalize, Quiet, app
-from ._show import percent, print_json, tell
-
-TOLD = 10  # unreadable images named on stderr
+from ._show import print_json, show_skipped, tell
 
 
 @app.command()
 def adapt(
     source: Annotated[
-        list[str], typer.Argument(metavar="FEATURES|IMAGES...", help="A feature file; or a folder or files of images.")
+        list[str], typer.Argument(metavar="FEATURES|IMAGES...", help="A feature file, a folder of images, or images.")
     ],
     method: Annotated[
         str, typer.Option(metavar="NAME[:SETTINGS][:METHOD]", help="stata, or stata:alpha=10. See `kedge ls methods`.")
     ] = "kedge",
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; may be repeated."),
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; can be repeated."),
     ] = None,
     classes: Annotated[
         str | None,
-        typer.Option(metavar="NAMES|FILE", help='Of images: "cat, dog", or a file. By default their sub-folders.'),
+        typer.Option(metavar="NAMES|FILE", help='"cat, dog", or a file with one class per line. Default: sub-folders.'),
     ] = None,
     encoder: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Of images: tiny, hf:NAME, openclip:NAME, or a folder. CLIP by default."),
+        typer.Option(metavar="NAME", help="tiny, hf:NAME, openclip:MODEL/TAG or a folder. Default: CLIP ViT-B/16."),
     ] = None,
     templates: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Of images: prompts, one per line, with {} for the class.")
+        Path | None, typer.Option(metavar="FILE", help="Prompts, one per line, with {} for the class; averaged.")
     ] = None,
     views: Annotated[
-        int | None, typer.Option(metavar="N", help="Of images, each, for a method that looks at views; 64.")
+        int | None, typer.Option(metavar="N", help="Augmented views per image, if the method needs them. Default: 64.")
     ] = None,
     keep_features: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Of images: keep their features, as .safetensors.")
+        Path | None, typer.Option(metavar="FILE", help="Keep the features of the images, as .safetensors.")
     ] = None,
-    out: Annotated[str, typer.Option(metavar="FILE", help=".csv, .json or .parquet; - is CSV on stdout.")] = "-",
+    out: Annotated[str, typer.Option(metavar="FILE", help=".csv, .json or .parquet file; -: CSV on stdout.")] = "-",
     sort_into: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Copy the images into folders by label, in this new folder.")
+        Path | None, typer.Option(metavar="DIR", help="A new folder: copy the images into its sub-folders by label.")
     ] = None,
     normalize: Normalize = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Label images, all of them together.
+    """Label images jointly.
 
-    One row per image: image, label, probability, zero_shot_label, zero_shot_probability, changed. A summary
-    goes to stderr. With --json it is on stdout too, with the rows in it unless they went to a file.
-    Images that can not be read are named on stderr and left out.
+    One row per image: image, label, probability, zero_shot_label, zero_shot_probability, changed. The summary is
+    on stderr. With --json it is also on stdout, with the rows unless --out names a file.
+    Images that cannot be read are left out and named on stderr.
+    The options --classes, --encoder, --templates, --views and --keep-features are for images, not for a feature file.
 
     \b
     Example: kedge adapt birds.safetensors --set alpha=2 --out labels.csv
@@ -94,7 +93,7 @@ def adapt(
         if _is_features(source):
             if given:
                 flag = "--" + next(iter(given)).replace("_", "-")
-                raise SettingError(f"{flag} is for images; {source[0]} is a feature file, which has it. Leave it out.")
+                raise SettingError(f"{flag} is for images; {source[0]} is a feature file. Leave {flag} out.")
             features = FeatureSet.load(source[0], normalize=normalize)
             if sort_into:
                 check_target(sort_into, features.provenance.get("root"))
@@ -110,7 +109,7 @@ def adapt(
             predictions = classify(images, method=chosen, workers=None, **given)
         seconds = time.perf_counter() - start
         summary = {**predictions.summary(), "seconds": seconds}
-        if sort_into:  # first, since it may fail
+        if sort_into:  # before the rows are written, since it may fail
             sort(predictions, sort_into)
         if file:
             predictions.write(file)
@@ -121,18 +120,18 @@ def adapt(
     elif not file:
         predictions.write_csv(sys.stdout)
     if not quiet:
-        _tell_summary(summary)
-        _tell_skipped(predictions.skipped)
+        _show_summary(summary)
+        show_skipped(predictions.skipped)
         for made in filter(None, (file, sort_into, keep_features)):
             tell(f"→ {made}")
 
 
 def _is_features(source: Sequence[str]) -> bool:
-    """Is it one feature file? Everything else is images."""
+    """Is the source one feature file? Otherwise it is images."""
     return len(source) == 1 and Path(source[0]).suffix.lower() in (".safetensors", ".npz")
 
 
-def _tell_summary(summary: Mapping[str, Any]) -> None:
+def _show_summary(summary: Mapping[str, Any]) -> None:
     images, changed = summary["images"], summary["changed"]
     tell(
         f"{count(images, 'image')}, {count(summary['classes'], 'class')}, method {summary['method']}: "
@@ -145,17 +144,12 @@ def _tell_summary(summary: Mapping[str, Any]) -> None:
     if "why" in summary:
         tell(f"trust in the batch {summary['trust']:.2f}: {summary['why']}")
     if "recall" in summary:
-        tell(f"neighbours by approximate search, {percent(summary['recall'])} of them the true ones")
+        tell(f"approximate neighbour search, recall {percent(summary['recall'])}")
     if "outside" in summary:
         tell(
-            f"{summary['candidates']} candidate classes per image, {percent(summary['outside'])} of probability outside"
+            f"{summary['candidates']} candidate classes per image, {percent(summary['outside'])} of the probability "
+            "outside them"
         )
     if summary.get("converged") is False:
-        tell(f"stopped after {summary['iterations']} iterations, before z had settled")
-
-
-def _tell_skipped(skipped: Mapping[str, str]) -> None:
-    for path, reason in list(skipped.items())[:TOLD]:
-        tell(f"left out: {path}: {reason}")
-    if len(skipped) > TOLD:
-        tell(f"left out: {len(skipped) - TOLD:,} more")
+        moved = f" (probabilities still moved by {summary['change']:.2g})" if "change" in summary else ""
+        tell(f"did not converge in {count(summary['iterations'], 'iteration')}{moved}")

@@ -1,4 +1,4 @@
-"""`kedge features`: look at feature files, and convert them."""
+"""`kedge features`: show and convert feature files."""
 
 from __future__ import annotations
 
@@ -9,20 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import FileError
-from ..words import count
+from ..words import count, first_few, percent
 from ._app import FeatureFile, Json, Normalize, features_app
-from ._show import percent, plain, print_facts, print_json, tell
+from ._show import plain, print_facts, print_json, tell
 
 if TYPE_CHECKING:
     from ..features.feature_set import FeatureSet
 
-SHOWN_NAMES = 5  # class names that `features info` shows to people
-
 
 @features_app.command("info")
 def features_info(features: FeatureFile, normalize: Normalize = False, as_json: Json = False) -> None:
-    """Say what is in a feature file, after checking all of it.
+    """Check a feature file and show what is in it.
 
     \b
     Example: kedge features info birds.safetensors
@@ -33,20 +30,14 @@ def features_info(features: FeatureFile, normalize: Normalize = False, as_json: 
     if as_json:
         print_json(about)
         return
-    names, accuracy = about["class_names"], about["zero_shot_accuracy"]
-    about["class_names"] = ", ".join(names[:SHOWN_NAMES])
-    if len(names) > SHOWN_NAMES:
-        about["class_names"] += f", … ({len(names) - SHOWN_NAMES} more)"
+    accuracy = about["zero_shot_accuracy"]
+    about["class_names"] = first_few(about["class_names"])
     about["zero_shot_accuracy"] = "unknown" if accuracy is None else percent(accuracy)
     about["provenance"] = json.dumps(plain(about["provenance"]), ensure_ascii=False)
     print_facts(about)
 
 
 def _about(features: FeatureSet) -> dict[str, Any]:
-    from ..labelling.predictions import Predictions
-    from ..labelling.stream import adapt
-
-    zero_shot = Predictions(features, adapt(features, method="zero-shot"))
     return {
         "images": len(features),
         "classes": features.head.k,
@@ -56,7 +47,7 @@ def _about(features: FeatureSet) -> dict[str, Any]:
         "paths": features.paths is not None,
         "views": 0 if features.views is None else features.views.shape[1],
         "logit_scale": features.head.logit_scale,
-        "zero_shot_accuracy": zero_shot.summary()["zero_shot_accuracy"],
+        "zero_shot_accuracy": features.zero_shot_accuracy(),
         "class_names": list(features.head.class_names),
         "provenance": dict(features.provenance),
         "sha256": features.hash,
@@ -68,23 +59,21 @@ def features_convert(
     source: Annotated[Path, typer.Argument(metavar="IN", help="A .npz or .safetensors feature file.")],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="The .safetensors file to write.")],
     normalize: Normalize = False,
-    logit_scale: Annotated[float | None, typer.Option(help="The encoder's, instead of what IN says.")] = None,
+    logit_scale: Annotated[float | None, typer.Option(help="The encoder's logit scale; replaces that of IN.")] = None,
 ) -> None:
-    """Turn an .npz of arrays into a feature file.
+    """Convert an .npz file of arrays to a feature file.
 
-    The arrays are image_features and text_features and, where known, labels, class_names, views, paths,
-    logit_scale (100, CLIP's, if not there) and meta. A feature file is checked, hashed and memory-mapped.
+    The arrays are image_features and text_features and, if known, labels, class_names, views, paths, logit_scale
+    (default: 100, as in CLIP) and meta. A feature file is checked, hashed and memory-mapped.
 
     \b
     Example: kedge features convert birds.npz birds.safetensors
     """
+    from ..features.extract import check_feature_file
     from ..features.feature_set import FeatureSet
     from ..features.text_head import TextHead
-    from ..files import check_writable
 
-    if target.suffix != ".safetensors":
-        raise FileError(f"can not write {target}: a feature file's name ends in .safetensors. Name it so.")
-    check_writable(target)
+    check_feature_file(target)
     loaded = FeatureSet.load(source, normalize=normalize)
     if logit_scale is not None:
         head = TextHead.from_arrays(loaded.head.features, logit_scale, loaded.head.class_names)

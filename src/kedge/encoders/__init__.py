@@ -1,1 +1,1 @@
-"""Encoders: pixels and prompts into one space of unit features."""
+"""Encoders: images and prompts to unit features in one space."""

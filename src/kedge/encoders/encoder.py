@@ -1,4 +1,4 @@
-"""What an encoder is: images and prompts into one space of unit features; and what its loaders share.
+"""Encoder: from images and prompts to unit features in one space.
 
 encoder = load_encoder("hf:openai/clip-vit-base-patch16")
 encoder.encode_images(torch.stack([encoder.preprocessing(open_image(path)) for path in paths]))
@@ -34,14 +34,14 @@ PROMPTS_AT_ONCE = 256
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """A vision-language model as two functions into one feature space.
+    """A vision-language model: an image tower and a text tower with a common feature space.
 
     | field         | meaning                                                                                   |
     |---------------|-------------------------------------------------------------------------------------------|
-    | logit_scale   | τ, as trained: logits are τ x·t (+ logit_bias, which SigLIP has)                          |
+    | logit_scale   | τ, as trained: logits are τ x·t (+ logit_bias in SigLIP)                                  |
     | visual        | pixels b×3×h×w → b×d unit rows, differentiable; on `device`, in evaluation mode           |
     | text          | prompts → m×d features, not normalised; on `device`                                       |
-    | half          | the type that matrices are multiplied in, or None: float32                                |
+    | half          | half-precision type of matrix products, or None for float32                               |
     | provenance    | what the features depend on, as JSON                                                      |
     """
 
@@ -73,17 +73,17 @@ class Encoder:
         return torch.cat(encoded)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """Matrix products in half precision; the weights stay float32, as TENT's gradients need them."""
+        """Half-precision matrix products. The weights stay float32, as TENT's gradients require."""
         if self.half is None:
             return contextlib.nullcontext()
         return torch.autocast(self.device.type, self.half)
 
 
-# What the loaders share.
+# Used by the loaders, hf.py and openclip.py.
 
 
 class Visual(nn.Module):
-    """Pixels → unit features, around the part of a model that sees images."""
+    """The image tower of a model, with unit features as output."""
 
     def __init__(self, tower: nn.Module, features: Callable[[nn.Module, Tensor], Tensor]) -> None:
         super().__init__()
@@ -104,13 +104,13 @@ def made(
     device: torch.device,
     about: dict[str, Any],
 ) -> Encoder:
-    """The encoder around a loaded model; its scale and bias are the model's parameters, log τ and b."""
+    """Make an encoder of a loaded model, with the model's logit scale (exp of its parameter) and bias."""
     for part in (model, visual):
         part.to(device).eval().requires_grad_(False)
     scale = math.exp(float(model.logit_scale))  # type: ignore[arg-type]
     bias = getattr(model, "logit_bias", None)
     bias = 0.0 if bias is None else float(bias)
-    with torch.no_grad():  # one blank image: how long a feature is, and whether the model takes images of this size
+    with torch.no_grad():  # a blank image shows the dimension, and that the model accepts this image size
         dimension = visual(torch.zeros(1, 3, *preprocessing.size, device=device)).shape[1]
     half = torch.float16 if device.type != "cpu" and torch.amp.is_autocast_available(device.type) else None
     return Encoder(
@@ -135,7 +135,7 @@ def made(
 
 
 def imported(module: str, extra: str) -> ModuleType:
-    """An optional library; `MissingExtra` names the command that installs it."""
+    """Import an optional library; raises MissingExtra with the pip command if it is missing."""
     try:
         with quiet():
             return importlib.import_module(module)
@@ -143,13 +143,13 @@ def imported(module: str, extra: str) -> ModuleType:
         if error.name == module:
             reason = f"{module} is not installed"
         else:
-            reason = f"{module} can not be imported ({one_line(error)})"
+            reason = f"{module} cannot be imported ({one_line(error)})"
         raise MissingExtra(f'{reason}. Install it with: pip install "kedge[{extra}]"') from error
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep a library's log lines and warnings from the screen: what matters comes as an error."""
+    """Hide log lines and warnings of other libraries."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -161,15 +161,15 @@ def quiet() -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """The beginning of an error's message."""
+    """An error message in one line, at most 200 characters."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 200 else text[:200] + "…"
 
 
 def weights_hash(files: Sequence[Path]) -> str:
-    """sha256 of the weights: of the file itself, or, if they are in several, of the list of their names and hashes."""
+    """sha256 of the weights: of the file, or, if there are several, of the list of their names and hashes."""
     if not files:
-        raise FileError("no .safetensors files to load weights from.")
+        raise FileError("the model has no .safetensors files. Download it again.")
     hashes = [_file_hash(path, path.stat().st_mtime_ns, path.stat().st_size) for path in files]
     if len(files) == 1:
         return hashes[0]
@@ -179,7 +179,7 @@ def weights_hash(files: Sequence[Path]) -> str:
 
 @lru_cache(maxsize=64)
 def _file_hash(path: Path, changed: int, size: int) -> str:
-    """sha256 of a file, once per process; time and size tell when it is another."""
+    """sha256 of a file; cached until its time or size changes."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):

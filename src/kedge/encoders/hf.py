@@ -1,10 +1,10 @@
-"""CLIP, SigLIP and kin by transformers, 4.57 or 5: from a folder, or from the hub through its cache.
+"""CLIP and SigLIP models with transformers 4.57 or 5, from a folder or from the hub.
 
-A folder holds config.json, the weights as safetensors, the tokenizer, and preprocessor_config.json, which is read here:
-the pixels are made by `kedge.images`, not by the library's image processors. Pickled weights are never loaded.
+A folder has config.json, the weights as safetensors, the tokenizer, and preprocessor_config.json. The pixels are made
+by `kedge.images.pixels` from that file, not by the library's image processors. Pickled weights are never loaded.
 
-SigLIP has a bias beside its scale, takes images without a crop, and reads text as it was trained to: in lower case,
-padded to its full length, without a mask.
+SigLIP has a logit bias, does not crop images, and needs text as in its training: in lower case, padded to full length,
+without a mask.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.261302
 
 
 def load(name: str, where: str, device: torch.device) -> Encoder:
-    """The encoder of a folder or of a repository on the hub."""
+    """Load the encoder in a folder, or in a repository on the hub."""
     transformers = imported("transformers", "hf")
     folder = model_folder(where)
     if fault := lacking(folder):
@@ -40,14 +40,14 @@ def load(name: str, where: str, device: torch.device) -> Encoder:
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except ImportError as error:
         raise MissingExtra(f"the tokenizer of {where} needs another package: {one_line(error)}") from error
-    except Exception as error:  # a damaged file is whatever the library's readers raise on it
-        raise FileError(f"transformers can not load {folder}: {one_line(error)} Download it again.") from error
+    except Exception as error:  # damaged files raise many kinds of errors
+        raise FileError(f"transformers cannot load {folder}: {one_line(error)} Download it again.") from error
     kind = model.config.model_type
     if kind == "siglip2" or not all(hasattr(model, part) for part in ("get_image_features", "logit_scale")):
         raise SettingError(
-            f"{where} is a model of type {kind!r}, not one kedge can use. Choose a CLIP or SigLIP model of fixed size."
+            f"kedge cannot use {where}, a model of type {kind!r}. Choose a CLIP or SigLIP model of fixed image size."
         )
-    if report["missing_keys"]:  # the library would fill them with random numbers
+    if report["missing_keys"]:  # the library initialises them at random
         raise FileError(f"the weights in {folder} lack {sorted(report['missing_keys'])[0]}, … Download them again.")
     about = {
         "weights_sha256": weights_hash(weight_files(folder)),
@@ -55,17 +55,17 @@ def load(name: str, where: str, device: torch.device) -> Encoder:
         "model_type": kind,
     }
     if name != "tiny" and Path(where).expanduser().is_dir():
-        about["encoder"] = f"hf:{folder.resolve()}"  # can be found again from any folder
+        about["encoder"] = f"hf:{folder.resolve()}"  # an absolute path, which works from any folder
     try:
         return made(
             name, model, Visual(_without_text(model), _see), Texts(model, tokenizer), preprocessing, device, about
         )
     except (ValueError, RuntimeError) as error:
-        raise FileError(f"{folder} does not fit together: {one_line(error)} Download it again.") from error
+        raise FileError(f"the files in {folder} do not match: {one_line(error)} Download them again.") from error
 
 
 def _features(output: Any) -> Tensor:
-    """The projected features in what `get_…_features` returns: a tensor in transformers 4, an object in 5."""
+    """The projected features from `get_…_features`: a tensor in transformers 4, an object in 5."""
     features: Tensor = output if isinstance(output, Tensor) else output.pooler_output
     return features
 
@@ -75,14 +75,14 @@ def _see(tower: nn.Module, pixels: Tensor) -> Tensor:
 
 
 def _without_text(model: nn.Module) -> nn.Module:
-    """The same model, weights shared, without the text tower: so that no method adapts what images never pass."""
+    """The same model without the text tower (weights are shared), so that methods adapt only the image tower."""
     visual = copy.copy(model)
     visual._modules = {name: part for name, part in model._modules.items() if not name.startswith("text_")}
     return visual
 
 
 class Texts:
-    """Prompts → features (m×d, not normalised), cut to as many tokens as the model has positions for."""
+    """Prompts → features (m×d, not normalised); long prompts are truncated to the model's context length."""
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model, self.tokenizer = model, tokenizer
@@ -103,7 +103,7 @@ class Texts:
 
 
 def read_preprocessing(folder: Path) -> Preprocessing:
-    """What a folder's preprocessor_config.json says (or, in newer folders, processor_config.json)."""
+    """Read preprocessor_config.json or, in newer folders, processor_config.json."""
     path = next(folder / name for name in PREPROCESSORS if (folder / name).is_file())
     found = read_json(path)
     found = found.get("image_processor", found)
@@ -120,8 +120,8 @@ def read_preprocessing(folder: Path) -> Preprocessing:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise FileError(
-            f"{path} asks for a preprocessing that kedge does not know ({type(error).__name__}: {one_line(error)}). "
-            "Choose a model of fixed image size."
+            f"{path} has a preprocessing that kedge does not know ({type(error).__name__}: {one_line(error)}). "
+            "Choose a model with a fixed image size."
         ) from error
 
 
@@ -133,7 +133,7 @@ def _normalisation(found: dict[str, Any], siglip: bool) -> dict[str, Any]:
 
 
 def _size(size: Any, square: bool) -> int | tuple[int, int]:
-    """224, {"shortest_edge": 224} or {"height": 224, "width": 224}; a plain number is an edge, or a square."""
+    """224, {"shortest_edge": 224} or {"height": 224, "width": 224}; a number is the shorter edge, or a square."""
     if isinstance(size, int):
         return (size, size) if square else size
     return int(size["shortest_edge"]) if "shortest_edge" in size else _pair(size)

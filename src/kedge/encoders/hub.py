@@ -1,4 +1,4 @@
-"""Where a model lies: in a folder, in the hub's cache, or on the hub. Only safetensors count as weights."""
+"""Find the files of a model: in a folder, in the hub's cache, or on the hub. Weights must be safetensors."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .encoder import TINY, imported, one_line, quiet
 DOWNLOADED = ["*.json", "*.txt", "*.model", "model*.safetensors"]
 PREPROCESSORS = "preprocessor_config.json", "processor_config.json"
 TOKENIZERS = "tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model"
-CONVERTER = "SFconvertbot"  # the hub's own account; it offers pickled weights as safetensors, in a pull request
+CONVERTER = "SFconvertbot"  # the hub's bot; it converts pickled weights to safetensors in a pull request
 
 
 def model_folder(where: str) -> Path:
-    """The folder of a model: as given, in the hub's cache, or downloaded there."""
+    """The folder of a model: as given, in the hub's cache, or downloaded to it."""
     folder = Path(where).expanduser()
     if folder.is_dir():
         return folder
     if folder == TINY:
-        raise FileError(f"the bundled model is not where it belongs ({TINY}). Install kedge again.")
+        raise FileError(f"the bundled model is missing ({TINY}). Install kedge again.")
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", where) or where.startswith("."):
-        raise FileError(f"no folder {where}, and it is no name on the hub (OWNER/NAME). Check the path.")
+        raise FileError(f"no folder {where}, and not a name on the hub (OWNER/NAME). Check the path.")
     hub = imported("huggingface_hub", "hf")
     cached = Path(hub.constants.HF_HUB_CACHE) / f"models--{where.replace('/', '--')}" / "snapshots"
     whole = [found for found in cached.glob("*") if lacking(found) is None]
@@ -35,7 +35,7 @@ def model_folder(where: str) -> Path:
 
 
 def _downloaded(hub: Any, repository: str) -> Path:
-    """A repository's files, fetched into the hub's cache; pickled weights as the hub's own conversion of them."""
+    """Download a repository to the hub's cache; for pickled weights, the hub's own conversion to safetensors."""
     files: dict[str, Any] = {"allow_patterns": DOWNLOADED, "ignore_patterns": ["*/*"]}
     with _downloading(hub, repository, "hf:DIR"):
         folder = Path(hub.snapshot_download(repository, **files))
@@ -49,7 +49,7 @@ def _downloaded(hub: Any, repository: str) -> Path:
 
 
 def file_of(repository: str, name: str, extra: str) -> Path:
-    """A file of a repository, from the hub's cache or the hub; it is not there if the repository has none."""
+    """The path of a file of a repository, downloaded if necessary; there is no file if the repository has none."""
     hub = imported("huggingface_hub", extra)
     cached = hub.try_to_load_from_cache(repository, name)
     if isinstance(cached, str):
@@ -60,7 +60,7 @@ def file_of(repository: str, name: str, extra: str) -> Path:
 
 @contextmanager
 def _downloading(hub: Any, repository: str, then: str) -> Iterator[None]:
-    """Quietly, but for bars on a terminal; what goes wrong becomes one line that says how to do without the hub."""
+    """Show only progress bars, and only on a terminal; turn errors into one line that says what to do."""
     hidden = not sys.stderr.isatty() and not hub.utils.are_progress_bars_disabled()
     try:
         if hidden:
@@ -69,14 +69,14 @@ def _downloading(hub: Any, repository: str, then: str) -> Iterator[None]:
             yield
     except hub.errors.RepositoryNotFoundError as error:
         raise FileError(
-            f"the hub has no model {repository!r}, or not for you. Check the name, or log in: hf auth login."
+            f"the hub has no model {repository!r}, or you have no access. Check the name, or log in: hf auth login."
         ) from error
-    except Exception as error:  # no network, a proxy, a full disk: the library lets all kinds through
+    except Exception as error:  # no network, a proxy, a full disk: many kinds of errors
         offline = isinstance(error, hub.errors.LocalEntryNotFoundError)
-        reason = "the hub can not be reached, and the cache has no copy." if offline else one_line(error)
+        reason = "the hub cannot be reached, and the cache has no copy." if offline else one_line(error)
         raise FileError(
-            f"can not download {repository}: {reason} Where there is a network, run: "
-            f"hf download {repository} --local-dir DIR; then name the encoder {then}."
+            f"cannot download {repository}: {reason} On a machine with a network, run: "
+            f"hf download {repository} --local-dir DIR; then use the encoder {then}."
         ) from error
     finally:
         if hidden:
@@ -84,7 +84,7 @@ def _downloading(hub: Any, repository: str, then: str) -> Iterator[None]:
 
 
 def lacking(folder: Path) -> str | None:
-    """What a folder lacks to be a model, and what to do about it; None if it is whole."""
+    """What a model's folder lacks, and what to do about it; None if it is complete."""
     if not (folder / "config.json").is_file():
         return "it has no config.json. Name the folder that has one."
     for path in weight_files(folder):
@@ -92,7 +92,7 @@ def lacking(folder: Path) -> str | None:
             continue
         if pickled := next(iter(sorted(folder.glob("*.bin"))), None):
             return (
-                f"it has pickled weights ({pickled.name}), no {path.name}. A pickle can run code: kedge loads none. "
+                f"it has pickled weights ({pickled.name}), no {path.name}. Pickles can run code; kedge loads none. "
                 f"Convert it: python -c \"from transformers import AutoModel as A; d = '{folder}'; "
                 'A.from_pretrained(d).save_pretrained(d)"'
             )
@@ -105,7 +105,7 @@ def lacking(folder: Path) -> str | None:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files of weights that transformers loads: one, or those that an index lists."""
+    """The files with the weights: one, or those in an index."""
     index = folder / "model.safetensors.index.json"
     if (folder / "model.safetensors").is_file() or not index.is_file():
         return [folder / "model.safetensors"]
@@ -113,7 +113,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object in a file."""
+    """Read a file with a JSON object."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(found, dict):
@@ -125,7 +125,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def silent() -> Iterator[None]:
-    """No log lines, warnings and progress bars of transformers."""
+    """Hide log lines, warnings and progress bars of transformers."""
     library = imported("transformers", "hf").utils.logging
     hidden = library.is_progress_bar_enabled()
     try:

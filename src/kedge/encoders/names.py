@@ -1,12 +1,12 @@
-"""From a name to an encoder.
+"""Load an encoder by name.
 
 | name                 | encoder                                                                                   |
 |----------------------|-------------------------------------------------------------------------------------------|
 | `tiny`               | the small model that comes with kedge; no download                                        |
-| `hf:OWNER/NAME`      | CLIP, SigLIP and kin from the Hugging Face hub, by transformers                           |
-| `openclip:MODEL/TAG` | a model of open_clip, and a tag of its weights                                            |
+| `hf:OWNER/NAME`      | a CLIP or SigLIP model from the Hugging Face hub, loaded with transformers                |
+| `openclip:MODEL/TAG` | a model of open_clip, and the tag of its weights                                          |
 | a folder             | with a model of transformers (config.json) or of open_clip (open_clip_config.json);       |
-|                      | `hf:` or `openclip:` before it says which                                                 |
+|                      | `hf:` or `openclip:` before the path chooses one                                          |
 """
 
 from __future__ import annotations
@@ -20,8 +20,15 @@ from ..errors import SettingError, did_you_mean
 from .encoder import TINY, Encoder, one_line
 
 
-def load_encoder(name: str, *, device: str = "auto") -> Encoder:
-    """The encoder of this name (see the module), on a device: "auto" is a GPU if there is one."""
+def load_encoder(name: str | Encoder, *, device: str = "auto") -> Encoder:
+    """Load the encoder of this name (see the module's table) to a device; "auto" is a GPU if there is one.
+
+    A loaded encoder is returned as it is, on its own device.
+    """
+    if not isinstance(name, str):
+        if device != "auto":
+            raise SettingError(f"a loaded encoder stays on its device; got device {device!r}. Leave the device out.")
+        return name
     place = _device(device)
     kind, colon, rest = name.partition(":")
     if name == "tiny":
@@ -40,13 +47,13 @@ def load_encoder(name: str, *, device: str = "auto") -> Encoder:
 
 
 def _unknown(name: str) -> str:
-    """What may have been meant by a name that is none."""
+    """The error message for an unknown name."""
     if re.fullmatch(r"\w[\w.-]*/[\w.-]+", name):
         return f"no encoder or folder {name!r}; did you mean 'hf:{name}'? Or give the path of a model folder."
     kinds = {"tiny": "tiny", "hf": "hf:OWNER/NAME", "openclip": "openclip:MODEL/TAG"}
     kind, colon, _ = name.partition(":")
     if kind in kinds and colon:
-        return f"the encoder {name!r} is not complete: write {kinds[kind]}."
+        return f"the encoder name {name!r} is not complete. Write {kinds[kind]}."
     if "/" in name and not colon:
         return f"no encoder or folder {name!r}. Check the path (the current folder is {Path.cwd()})."
     near = did_you_mean(kind, kinds)
@@ -61,4 +68,4 @@ def _device(name: str) -> torch.device:
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
-        raise SettingError(f"can not use the device {name!r}: {one_line(error)} Use auto or cpu.") from error
+        raise SettingError(f"cannot use the device {name!r}: {one_line(error)} Use auto or cpu.") from error

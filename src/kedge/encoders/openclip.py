@@ -1,7 +1,7 @@
-"""Models of open_clip, 3 or later: a model's name with a tag of its weights, or a folder with open_clip_config.json.
+"""Models of open_clip 3 or later: a model's name with a tag of its weights, or a folder with open_clip_config.json.
 
-Weights are loaded from safetensors only. A tag that was trained with QuickGELU gets it also by a model's plain name.
-The pixels are made by `kedge.images` from the model's own preprocessing settings.
+Weights are loaded from safetensors only. Tags trained with QuickGELU use it with the plain model name too. The pixels
+are made by `kedge.images.pixels` from the model's own preprocessing settings.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WEIGHTS = "open_clip_model.safetensors"
 
 
 def load(name: str, where: str, device: torch.device) -> Encoder:
-    """The encoder of MODEL/TAG, or of a folder."""
+    """Load the encoder MODEL/TAG, or the one in a folder."""
     open_clip = imported("open_clip", "openclip")
     folder = Path(where).expanduser()
     about: dict[str, Any] = {"library": f"open_clip {open_clip.__version__}"}
@@ -32,16 +32,16 @@ def load(name: str, where: str, device: torch.device) -> Encoder:
             if not (folder / needed).is_file():
                 raise FileError(f"{folder} is not a model of open_clip: it has no {needed}. Download it again.")
         weights, settings = folder / WEIGHTS, {"model_name": f"local-dir:{folder}"}
-        about["encoder"] = f"openclip:{folder.resolve()}"  # can be found again from any folder
+        about["encoder"] = f"openclip:{folder.resolve()}"  # an absolute path, which works from any folder
     else:
         weights, settings = _tagged(open_clip, where)
     try:
         with quiet():
             model = open_clip.create_model(**settings, require_pretrained=True)
             tokenizer = open_clip.get_tokenizer(settings["model_name"])
-    except Exception as error:  # a damaged file is whatever the library's readers raise on it
+    except Exception as error:  # damaged files raise many kinds of errors
         raise FileError(
-            f"open_clip can not load {where}: {one_line(error)}. Check the name, or download it again."
+            f"open_clip cannot load {where}: {one_line(error)}. Check the name, or download it again."
         ) from error
 
     def text(prompts: Sequence[str]) -> Tensor:
@@ -54,12 +54,12 @@ def load(name: str, where: str, device: torch.device) -> Encoder:
 
 def _see(tower: nn.Module, pixels: Tensor) -> Tensor:
     output = tower(pixels)
-    features: Tensor = output[0] if isinstance(output, tuple) else output  # CoCa's tower gives its tokens as well
+    features: Tensor = output[0] if isinstance(output, tuple) else output  # CoCa's tower also returns its tokens
     return features
 
 
 def _tagged(open_clip: Any, where: str) -> tuple[Path, dict[str, Any]]:
-    """The weights of MODEL/TAG, downloaded if need be, and what makes `create_model` load them."""
+    """The weights of MODEL/TAG, downloaded if necessary, and the arguments of `create_model`."""
     model, _, tag = where.partition("/")
     models = {known.lower(): known for known in open_clip.list_models()}
     if model not in models.values():
@@ -76,28 +76,28 @@ def _tagged(open_clip: Any, where: str) -> tuple[Path, dict[str, Any]]:
     )
     if weights is None or not weights.is_file():
         raise SettingError(
-            f"the weights of {model}/{tag} are a pickle, which can run code: kedge loads none. Choose others."
+            f"the weights of {model}/{tag} are a pickle. Pickles can run code; kedge loads none. Choose another tag."
         )
     quick = bool(found.get("quick_gelu"))
     if open_clip.get_model_config(model).get("quick_gelu", False) and not quick:
         raise SettingError(f"{tag} was not trained with QuickGELU. Choose {model.removesuffix('-quickgelu')}/{tag}.")
     return weights, {
         "model_name": model,
-        "pretrained": str(weights),  # the file, not the tag: this asks the hub nothing
+        "pretrained": str(weights),  # the file, not the tag: no request to the hub
         "force_quick_gelu": quick,
         "force_preprocess_cfg": {name: found.get(name) for name in ("mean", "std", "interpolation", "resize_mode")},
     }
 
 
 def _preprocessing(model: Any, where: str) -> Preprocessing:
-    """A model's own settings, as open_clip's `image_transform` reads them for inference."""
+    """The model's settings, read as open_clip's `image_transform` does for inference."""
     found = model.visual.preprocess_cfg
     size = found["size"]
     height, width = (size, size) if isinstance(size, int) else size
     squash = found["resize_mode"] == "squash"
     if not squash and (found["resize_mode"] != "shortest" or height != width):
         raise SettingError(
-            f"{where} resizes images in a way kedge does not know ({found['resize_mode']} to {height}×{width}). "
+            f"{where} has a resize mode that kedge does not know ({found['resize_mode']} to {height}×{width}). "
             "Choose another model."
         )
     return Preprocessing(

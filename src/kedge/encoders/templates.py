@@ -1,8 +1,4 @@
-"""Prompt templates: what is said of a class to the text encoder.
-
-templates_for("dtd")                   ("{} texture.",), the paper's
-read_templates("templates.txt")        an ensemble: one template per line, with {} for the class
-"""
+"""Prompt templates: sentences for the text encoder, with {} for the class name."""
 
 from __future__ import annotations
 
@@ -11,18 +7,12 @@ from pathlib import Path
 
 from ..errors import FileError, InputError
 from ..files import text_lines
-from ..images.datasets import find_dataset
 
-DEFAULT = "a photo of a {}."
-
-
-def templates_for(dataset: str | None = None) -> tuple[str, ...]:
-    """The paper's template for a dataset; without one, CLIP's plain `a photo of a {}.`"""
-    return (DEFAULT if dataset is None else find_dataset(dataset).prompt,)
+PLAIN_TEMPLATE = "a photo of a {}."
 
 
 def read_templates(path: str | Path) -> tuple[str, ...]:
-    """Templates from a file, one per line; empty lines are left out."""
+    """Templates from a file with one per line; empty lines are ignored."""
     lines = text_lines(path)
     if not lines:
         raise FileError(f"{path} has no templates. Write one per line, with {{}} for the class name.")
@@ -36,7 +26,7 @@ def read_templates(path: str | Path) -> tuple[str, ...]:
 
 
 def as_templates(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Templates that were passed from Python, one or several; each must say once where the class name goes."""
+    """Check one template or several: each must have {} exactly once."""
     templates = (given,) if isinstance(given, str) else tuple(given)
     for template in templates:
         if template.count("{}") != 1:

@@ -1,1 +1,1 @@
-"""Features: what an encoder makes of images and class names, in memory and in files."""
+"""Features: the output of an encoder for images and class names, in memory and in files."""

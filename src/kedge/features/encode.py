@@ -1,4 +1,4 @@
-"""Images through an encoder, batch by batch and in order: decoded by worker processes ahead of it."""
+"""Encode images in batches, in order, while worker processes decode the next ones."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from ..encoders.encoder import Encoder
 
 AHEAD = 2  # batches that each worker decodes ahead
-WORTH_WORKERS = 1000  # images; fewer are decoded before processes have started
+WORTH_WORKERS = 1000  # images; fewer are decoded faster than worker processes start
 MOST_WORKERS = 8
 
 Skipped = tuple[int, str]  # the position of an image that could not be read, and why
 
 
 class Encoded(NamedTuple):
-    """A batch: the features of the images start … stop − 1 that could be read, at `positions`."""
+    """The features of a batch: images start to stop − 1, without those that could not be read."""
 
     start: int
     stop: int
-    positions: list[int]
+    positions: list[int]  # of the m images that could be read
     features: Tensor  # m×d, or m×v×d with views; float32 unit rows
     skipped: list[Skipped]
 
@@ -45,14 +45,14 @@ class _Decoded(NamedTuple):
 
 @dataclass(frozen=True)
 class _Decoder:
-    """What a worker process does: batch number b → pixels. All that it needs can be pickled."""
+    """The work of a worker process: from batch number to pixels. It can be pickled."""
 
     images: ImageSet
     preprocessing: Preprocessing
     views: int
     size: int
     seed: int
-    first: int  # position at which batch 0 starts
+    first: int  # the first image of batch 0
 
     def __len__(self) -> int:
         return -(-(len(self.images) - self.first) // self.size)
@@ -62,7 +62,7 @@ class _Decoder:
         stop = min(start + self.size, len(self.images))
         positions, pixels, skipped = [], [], []
         for i in range(start, stop):
-            random = np.random.default_rng((self.seed, i))  # its own: neither order nor resuming matters
+            random = np.random.default_rng((self.seed, i))  # per image, so that order and interruptions do not matter
             try:
                 image = open_image(self.images.source(i))
                 made = self.preprocessing.views(image, self.views, random) if self.views else self.preprocessing(image)
@@ -84,10 +84,10 @@ def encode(
     seed: int = 0,
     first: int = 0,
 ) -> Iterator[Encoded]:
-    """The features of images `first`, …, n − 1, batch by batch, in order.
+    """Encode images `first` to n − 1, in batches, in order.
 
-    batch_size: pictures that go through the encoder together; an image of v views is v pictures. workers: processes
-    that decode (None: one per core if there are many images, 0: decode in this process).
+    batch_size: pictures that go through the encoder together; v views of an image are v pictures.
+    workers: processes that decode images; 0: decode in this process; None: one per core if there are many images.
     """
     from torch.utils.data import DataLoader
 
@@ -100,8 +100,8 @@ def encode(
     decoder = _Decoder(images, encoder.preprocessing, views, max(1, batch_size // max(1, views)), seed, first)
     workers = min(workers, len(decoder))
     loader: Iterable[_Decoded] = DataLoader(
-        decoder,  # type: ignore[arg-type]  # anything with len and [] will do
-        batch_size=None,  # an item is a batch already
+        decoder,  # type: ignore[arg-type]  # it has len and []
+        batch_size=None,  # each item is a batch
         num_workers=workers,
         collate_fn=_as_it_is,
         prefetch_factor=AHEAD if workers else None,
@@ -120,11 +120,11 @@ def _encoded(loader: Iterable[_Decoded], encoder: Encoder, views: int, batch_siz
             features = torch.cat([part.float().cpu() for part in parts]) if parts else torch.empty(0)
             yield Encoded(start, stop, positions, features.reshape(shape), skipped)
     except RuntimeError as error:
-        if "DataLoader worker (pid" not in str(error):  # else: what a worker raised
+        if "DataLoader worker (pid" not in str(error):  # an error raised in a worker
             raise
         raise FileError(
-            "a process that decodes images died (out of memory, or of shared memory in /dev/shm?). "
-            "Try again with fewer of them (--workers 0: none), or a smaller batch; what is done is kept."
+            "a worker process died, perhaps out of memory or of shared memory in /dev/shm. "
+            "Run it again with fewer workers (--workers 0: none) or a smaller batch; finished work is kept."
         ) from error
 
 

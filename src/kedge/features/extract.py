@@ -1,19 +1,18 @@
-"""From images to a feature file: encoded in order, kept in shards as they get done, joined at the end.
+"""From images to a feature file.
 
-    extract(folder("birds"), load_encoder("tiny"), "birds.safetensors", templates=templates_for())
+    kedge.extract("birds", ["robin", "wren"], out="birds.safetensors")
 
-While it runs there is a folder beside the file, `birds.safetensors.parts`, with
+During extraction, finished work is in a folder beside the file, `birds.safetensors.parts`:
 
-    job.json                            all that the features depend on: encoder, weights, prompts, images, views, seed
-    000000000-000000512.safetensors     a shard: the features of images 0 to 511, and which of them can not be read
+    job.json                            what the features depend on: encoder, weights, prompts, images, views, seed
+    000000000-000000512.safetensors     a shard: the features of images 0 to 511, and which of them cannot be read
 
-Each is written by rename, so that a killed run loses what is after its last shard and nothing else. The next run with
-the same job begins there; one with another job is refused. The views of image i are drawn from a generator seeded by
-(seed, i). So the file is the same, bit for bit, whatever the number of processes, the size of the shards and the
-number of interruptions; another batch size changes last digits, as a matrix product does.
+Both are written under a temporary name and then renamed, so a killed run loses only the work after its last shard. The
+next run with the same job continues there; a different job is an error. The views of image i come from a random
+generator with the seed (seed, i). The file is therefore the same, bit for bit, for any number of workers, shards and
+interruptions. Another batch size changes the last digits, because matrix products round differently.
 
-Images are decoded by worker processes ahead of the encoder, and shards are written by a thread behind it: the encoder
-waits for neither as long as the workers keep up.
+Worker processes decode images ahead of the encoder, and a thread writes the shards.
 """
 
 from __future__ import annotations
@@ -22,48 +21,63 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from .. import progress
 from .._version import __version__
-from ..encoders.templates import as_templates
+from ..encoders.encoder import DEFAULT, Encoder
+from ..encoders.names import load_encoder
+from ..encoders.templates import PLAIN_TEMPLATE, as_templates
 from ..errors import FileError, InputError
 from ..files import check_writable
 from ..images.image_set import ImageSet
+from ..images.sources import Classes, Images, InMemory, image_set
 from ..words import count
 from .encode import Skipped, encode
 from .feature_set import FeatureSet
 from .shards import Parts, ShardWriter
 from .text_head import text_head
 
-if TYPE_CHECKING:
-    from ..encoders.encoder import Encoder
-
 
 def extract(
-    images: ImageSet,
-    encoder: Encoder,
-    out: str | Path,
+    images: Images,
+    classes: Classes | None = None,
+    encoder: str | Encoder = DEFAULT,
+    out: str | Path = "features.safetensors",
     *,
-    templates: str | Sequence[str],
+    templates: str | Sequence[str] | None = None,
     views: int = 0,
     batch_size: int = 64,
     workers: int | None = 0,
     strict: bool = False,
     seed: int = 0,
+    device: str = "auto",
 ) -> FeatureSet:
-    """Encode the images and their classes, and write a feature file; goes on where an earlier run was stopped.
+    """Encode images and class names, write a feature file, and load it. An interrupted extraction is continued.
 
-    views: so many of each image are encoded, the first being the image itself (0: the image alone, and no views in
-    the file). batch_size, workers: see `encode`; a script that uses workers needs `if __name__ == "__main__":`.
-    strict: an image that can not be read ends it; otherwise such images are left out, and listed in the provenance.
+    images: a folder, a table (.csv), a file, a pattern like "photos/*.jpg", a list of paths or of PIL images, or an
+        ImageSet, which has its own classes.
+    classes: names, "cat, dog", or a file with one name per line. None: the sub-folders of `images` are the classes.
+    encoder: "tiny", "hf:…", "openclip:…", a local folder (see `kedge.encoders.names`), or a loaded encoder.
+    out: the .safetensors file to write.
+    templates: prompts with {} for the class name, averaged. None: the prompt of the dataset's paper if `images` is a
+        benchmark dataset, else "a photo of a {}."
+    views: how many augmented views of each image to encode; view 0 is the image itself. 0: no views.
+    batch_size: how many pictures go through the encoder together.
+    workers: processes that decode images; more than 0 need `if __name__ == "__main__":` in a script. None: one per
+        core if there are many images.
+    strict: an image that cannot be read is an error. Otherwise it is left out and listed in the provenance.
+    seed: of the random views.
+    device: "cpu", "cuda", "mps", … for an encoder that is given by name; "auto" is a GPU if there is one.
     """
     out = check_feature_file(out)
+    images = image_set(images, classes)
     if not images.class_names:
         raise InputError(f"{images.name} has no class names. Name the classes (--classes).")
-    templates = as_templates(templates)
+    templates = as_templates(templates or images.template or PLAIN_TEMPLATE)
+    encoder = load_encoder(encoder, device=device)
     about = _about(images, encoder, templates, views, seed)
     with Parts(out, {**about, "class_names": list(images.class_names)}) as parts:
         first = parts.done()
@@ -73,24 +87,24 @@ def extract(
         with counter as advance, ShardWriter(parts) as writer:
             for batch in batches:
                 if strict:
-                    _refuse(batch.skipped, images)
+                    _raise_unreadable(batch.skipped, images)
                 writer.add(batch)
                 advance(batch.stop - batch.start)
         features, all_views, positions, skipped = parts.joined()
         if strict and skipped:
             raise FileError(
                 f"an earlier run left out {count(len(skipped), 'image')}: {skipped[0][1]} "
-                f"If repaired, delete {parts.folder} and start again (--strict: none is left out)."
+                f"If they are repaired, delete {parts.folder} and start again; or run it without --strict."
             )
         if not positions:
-            parts.remove()  # once they are repaired, they are to be read again
-            raise InputError(f"{count(len(images), 'image')}, and none could be read; the first: {skipped[0][1]}")
+            parts.remove()  # the next run must try to read them again
+            raise InputError(f"none of {count(len(images), 'image')} can be read; the first: {skipped[0][1]}")
         FeatureSet.from_arrays(
             features,
             head,
             labels=None if images.labels is None else torch.tensor(images.labels)[positions],
             views=all_views,
-            paths=[images.paths[i] for i in positions],
+            paths=None if isinstance(images, InMemory) else [images.paths[i] for i in positions],
             provenance={**about, "skipped": [{"path": images.paths[i], "reason": reason} for i, reason in skipped]},
         ).save(out)
         parts.remove()
@@ -98,24 +112,24 @@ def extract(
 
 
 def check_feature_file(path: str | Path) -> Path:
-    """Refuse, before any work, a path that is not one for a feature file."""
+    """Raise FileError if a feature file cannot be written to this path: called before any work."""
     path = check_writable(path)
     if path.suffix != ".safetensors":
-        raise FileError(f"can not write {path}: a feature file's name ends in .safetensors. Name it so.")
+        raise FileError(f"cannot write {path}: the name of a feature file ends in .safetensors. Rename it.")
     return path
 
 
 def done_before(out: str | Path) -> int:
-    """How many images an unfinished extraction to this file has done."""
+    """How many images are done in an unfinished extraction to this file."""
     return Parts(Path(out), {}).done()
 
 
 def check_same_encoder(features: FeatureSet, other: Encoder | FeatureSet) -> None:
-    """Refuse to bring features together with an encoder, or with features, of other weights or preprocessing."""
+    """Raise InputError if two feature sets, or features and an encoder, differ in weights or preprocessing."""
     for key in ("weights_sha256", "preprocessing"):
         one, two = (source.provenance.get(key) for source in (features, other))
         if one is None or two is None:
-            raise InputError(f"these features do not say what {key} they come from. Make them with `kedge extract`.")
+            raise InputError(f"the provenance of the features has no {key}. Make them with `kedge extract`.")
         if one != two:
             names = (str(source.provenance.get("encoder")) for source in (features, other))
             raise InputError(
@@ -125,7 +139,7 @@ def check_same_encoder(features: FeatureSet, other: Encoder | FeatureSet) -> Non
 
 
 def _about(images: ImageSet, encoder: Encoder, templates: Sequence[str], views: int, seed: int) -> dict[str, Any]:
-    """All that the features depend on."""
+    """What the features depend on."""
     listed = json.dumps([images.paths, images.labels, images.identity], ensure_ascii=False).encode()
     return {
         **encoder.provenance,
@@ -140,6 +154,6 @@ def _about(images: ImageSet, encoder: Encoder, templates: Sequence[str], views: 
     }
 
 
-def _refuse(skipped: Sequence[Skipped], images: ImageSet) -> None:
+def _raise_unreadable(skipped: Sequence[Skipped], images: ImageSet) -> None:
     for i, reason in skipped:
-        raise FileError(f"image {i + 1} of {len(images):,}, {images.paths[i]}: {reason} (--strict: none is left out)")
+        raise FileError(f"image {i + 1} of {len(images):,}, {images.paths[i]}: {reason} Or run it without --strict.")

@@ -1,10 +1,10 @@
-"""Features and text prototypes: the hand-over between an encoder and everything after it.
+"""FeatureSet: the output of an encoder, and the input of everything else.
 
-| name           | shape  | what                                                      |
-|----------------|--------|-----------------------------------------------------------|
-| image_features | n×d    | unit rows, any float type                                 |
-| head.features  | k×d    | unit text prototypes                                      |
-| labels         | n      | class numbers, if known; no method ever sees them         |
+| name           | shape  | what                                                                  |
+|----------------|--------|-----------------------------------------------------------------------|
+| image_features | n×d    | unit rows, any float type                                             |
+| head.features  | k×d    | text prototypes, unit rows                                            |
+| labels         | n      | true class numbers, if known; no method sees them                     |
 | views          | n×v×d  | features of augmented views, if extracted; view 0 is the image itself |
 """
 
@@ -25,18 +25,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..arrays import Array, as_tensor, check_count, check_unit_rows, unit_rows
+from ..arrays import Array, Integers, as_tensor, check_count, check_unit_rows, row_blocks, unit_rows, working
 from ..errors import FileError, InputError
 from ..files import existing
 from ..tensor_files import content_hash, load_tensors, save_tensors
+from ..words import count
 from .text_head import CLIP_LOGIT_SCALE, TextHead, check_same_dimension
 
 KIND, VERSION = "features", 1
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FeatureSet:
-    """Image features with the text head they were made for. Build with `from_arrays`, `load` or `from_npz`."""
+    """Image features and the text prototypes of the classes. Create one with `from_arrays`, `load` or `from_npz`."""
 
     image_features: Tensor
     head: TextHead
@@ -44,7 +45,7 @@ class FeatureSet:
     views: Tensor | None = None
     paths: tuple[str, ...] | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    file: str = ""  # name of the file they were loaded from, without its suffix; no part of the content
+    file: str = ""  # name of the file they were loaded from, without its suffix; not part of the content
 
     @classmethod
     def from_arrays(
@@ -54,13 +55,13 @@ class FeatureSet:
         *,
         logit_scale: float = CLIP_LOGIT_SCALE,
         class_names: Iterable[str] | None = None,
-        labels: Array | None = None,
+        labels: Integers | None = None,
         views: Array | None = None,
         paths: Sequence[str] | NDArray[Any] | None = None,
         provenance: Mapping[str, Any] | None = None,
         normalize: bool = False,
     ) -> FeatureSet:
-        """Check arrays against each other and join them; with `normalize`, rows are scaled to unit norm."""
+        """Check the arrays (shapes as in the module's table) and combine them; `normalize` scales rows to unit norm."""
         x = as_tensor(image_features, "image_features", ndim=2)
         if isinstance(text_features, TextHead):
             head = text_features
@@ -69,30 +70,41 @@ class FeatureSet:
         check_same_dimension(x, head, "image_features")
         check_unit_rows(x, "image_features", normalize=normalize)
         n = len(x)
-        if views is not None:
-            views = as_tensor(views, "views", ndim=3)
-            check_same_dimension(views, head, "views")
-            check_count(len(views), n, "views")
-            check_unit_rows(views, "views", normalize=normalize)
-        if labels is not None:
-            labels = _checked_labels(labels, n, head.k)
+        v = None if views is None else as_tensor(views, "views", ndim=3)
+        if v is not None:
+            check_same_dimension(v, head, "views")
+            check_count(len(v), n, "views")
+            check_unit_rows(v, "views", normalize=normalize)
         if paths is not None:
             check_count(len(paths), n, "paths")
         try:
             json.dumps(dict(provenance or {}))
         except (TypeError, ValueError) as error:
-            raise InputError(f"provenance must be what JSON can hold: {error}. Pass text and plain numbers.") from error
+            raise InputError(
+                f"provenance cannot be written as JSON: {error}. Use strings and plain numbers."
+            ) from error
         return cls(
             unit_rows(x, normalize=True) if normalize else x,
             head,
-            labels,
-            unit_rows(views, normalize=True) if normalize and views is not None else views,
+            None if labels is None else _checked_labels(labels, n, head.k),
+            unit_rows(v, normalize=True) if normalize and v is not None else v,
             None if paths is None else tuple(map(str, paths)),
             dict(provenance or {}),
         )
 
     def __len__(self) -> int:
         return self.image_features.shape[0]
+
+    def __repr__(self) -> str:
+        n, d = self.image_features.shape
+        dtype = str(self.image_features.dtype).removeprefix("torch.")
+        extras = {"labels": self.labels, "views": self.views, "paths": self.paths}
+        return (
+            f"FeatureSet: {count(n, 'image')}, {n}×{d} {dtype}\n"
+            f"  dataset {self.dataset}, encoder {self.encoder}\n"
+            f"  with {', '.join(name for name, value in extras.items() if value is not None) or 'features only'}\n"
+            f"  {self.head!r}"
+        )
 
     @property
     def simulated(self) -> bool:
@@ -106,36 +118,47 @@ class FeatureSet:
 
     @property
     def dataset(self) -> str:
-        """What the images are called: as the provenance says, else by the file. Simulated ones always by the file."""
+        """Name of the dataset: from the provenance, else the file's name. Simulated sets are named by their file."""
         said = str(self.provenance.get("dataset") or "")
         return (self.file or said if self.simulated else said or self.file) or "features"
 
     @property
     def encoder(self) -> str:
-        """What the features say they come from."""
+        """Name of the encoder, from the provenance."""
         return str(self.provenance.get("encoder") or self.provenance.get("backbone") or "unknown")
 
-    def take(self, indices: Array) -> FeatureSet:
-        """The images at these positions, in this order; a slice keeps the memory map."""
+    def take(self, indices: Integers | slice) -> FeatureSet:
+        """The images at these positions, in this order; a slice does not copy."""
         pick = range(len(self))[indices] if isinstance(indices, slice) else _positions(indices)
-        if not isinstance(indices, slice) or (indices.step or 1) < 0:  # torch slices forwards only
-            indices = torch.tensor(pick, dtype=torch.long)
+        forward = isinstance(indices, slice) and (indices.step or 1) > 0  # torch has no negative steps
+        rows: Any = indices if forward else torch.tensor(pick, dtype=torch.long)
         return replace(
             self,
-            image_features=self.image_features[indices],
-            labels=None if self.labels is None else self.labels[indices],
-            views=None if self.views is None else self.views[indices],
+            image_features=self.image_features[rows],
+            labels=None if self.labels is None else self.labels[rows],
+            views=None if self.views is None else self.views[rows],
             paths=None if self.paths is None else tuple(self.paths[i] for i in pick),
         )
 
+    def zero_shot_accuracy(self) -> float | None:
+        """Share of the images with the true label by zero-shot, from 0 to 1; None without labels."""
+        if self.labels is None:
+            return None
+        head = self.head.like(working(self.image_features[:1]))
+        right = 0
+        for rows in row_blocks((len(self), head.d + head.k)):
+            x = unit_rows(self.image_features[rows], like=head.features)
+            right += int((head.log_zero_shot(x).argmax(dim=1) == self.labels[rows]).sum())
+        return right / len(self)
+
     @cached_property
     def hash(self) -> str:
-        """sha256 of the content: the same features, head, labels, paths and provenance give the same hash."""
+        """sha256 of the content: features, head, labels, views, paths and provenance."""
         tensors, meta = self._parts()
         return content_hash(tensors, {"kind": KIND, "version": VERSION, **meta})
 
     def save(self, path: str | Path) -> str:
-        """Write one safetensors file, by rename; returns the content hash."""
+        """Write a safetensors file; returns the content hash. The file is complete or not there at all."""
         tensors, meta = self._parts()
         return save_tensors(path, KIND, VERSION, tensors, meta)
 
@@ -157,7 +180,7 @@ class FeatureSet:
 
     @classmethod
     def load(cls, path: str | Path, *, normalize: bool = False) -> FeatureSet:
-        """Read a `.safetensors` file written by `save` (memory-mapped) or an `.npz`; everything is checked."""
+        """Read and check a `.safetensors` file written by `save` (memory-mapped), or an `.npz` file."""
         path = existing(path)
         if path.suffix == ".npz":
             return cls.from_npz(path, normalize=normalize)
@@ -178,13 +201,13 @@ class FeatureSet:
             )
         loaded = replace(loaded, file=path.stem)
         if not normalize:
-            loaded.__dict__["hash"] = meta["sha256"]  # just verified: no need to compute it again
+            loaded.__dict__["hash"] = meta["sha256"]  # verified while loading
         return loaded
 
     @classmethod
     def from_npz(cls, path: str | Path, *, normalize: bool = False, logit_scale: float | None = None) -> FeatureSet:
-        """Import `image_features`, `text_features` and, where present, `labels`, `class_names`, `views`,
-        `paths`, `logit_scale` and `meta` (a JSON object, kept as provenance). Pickled arrays are refused.
+        """Import `image_features`, `text_features` and, if present, `labels`, `class_names`, `views`, `paths`,
+        `logit_scale` and `meta` (a JSON object, kept as provenance). Pickled arrays are an error.
         """
         path = existing(path)
         arrays = _read_npz(path)
@@ -193,7 +216,7 @@ class FeatureSet:
             meta = json.loads(text)
         except json.JSONDecodeError:
             meta = text
-        if logit_scale is None:  # 0-dimensional or of one entry; anything else is refused below
+        if logit_scale is None:  # a scalar or an array of one entry; anything else fails below
             logit_scale = np.squeeze(arrays.get("logit_scale", CLIP_LOGIT_SCALE)).tolist()
         with _naming(path):
             imported = cls.from_arrays(
@@ -214,8 +237,8 @@ NPZ_KEYS = ("image_features", "text_features", "labels", "class_names", "views",
 
 
 def _read_npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of an npz that kedge knows; others are left unread."""
-    if not zipfile.is_zipfile(path):  # np.load would take it for a pickle
+    """The arrays in NPZ_KEYS; others are not read."""
+    if not zipfile.is_zipfile(path):  # np.load would try to read it as a pickle
         raise FileError(
             f"{path} is not an npz file (truncated, damaged or of another kind): it is not a zip of arrays. "
             "Make it again with np.savez(path, image_features=…, text_features=…)."
@@ -227,7 +250,7 @@ def _read_npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     except ValueError as error:
         if "pickle" in str(error).lower():
             raise FileError(
-                f"{path} holds pickled objects, which can run code when read; kedge does not load them. "
+                f"{path} has pickled objects, which can run code when read; kedge does not load them. "
                 "Save plain arrays (strings as dtype '<U…', numbers as float or int)."
             ) from error
         raise FileError(f"{path} is not a readable npz file: {error}. Make it again.") from error
@@ -250,7 +273,7 @@ def _require(path: Path, found: Iterable[str], needed: Sequence[str]) -> None:
 
 
 class _naming:
-    """Put the file's name before an InputError's message: the array came from there."""
+    """Put the file's name before the message of an InputError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -263,8 +286,8 @@ class _naming:
             raise InputError(f"{self.path}: {error}") from error
 
 
-def _positions(indices: Array) -> list[int]:
-    """Whole numbers as a list. A mask is refused: read as numbers it would give the first two images many times."""
+def _positions(indices: Integers) -> list[int]:
+    """Indices as a list. A boolean mask is an error: as numbers it would mean images 0 and 1, many times."""
     positions = torch.as_tensor(indices)
     if positions.numel() and (positions.dtype == torch.bool or positions.is_floating_point() or positions.dim() != 1):
         dtype = str(positions.dtype).removeprefix("torch.")
@@ -274,20 +297,20 @@ def _positions(indices: Array) -> list[int]:
     return positions.tolist()
 
 
-def _checked_labels(labels: Array, n: int, k: int) -> Tensor:
-    if not isinstance(labels, Tensor):
-        array = np.array(labels)  # a copy: torch does not share memory that may not be written
-        native = array.astype(array.dtype.newbyteorder("="))
-        labels = torch.from_numpy(native) if array.dtype.kind in "iufb" else array
-    numbers = isinstance(labels, Tensor) and not labels.is_floating_point() and labels.dtype != torch.bool
-    if not numbers or labels.ndim != 1:
-        dtype = str(labels.dtype).removeprefix("torch.")
+def _checked_labels(labels: Integers, n: int, k: int) -> Tensor:
+    array = labels if isinstance(labels, Tensor) else np.array(labels)  # a copy: torch warns about read-only memory
+    if isinstance(array, Tensor):
+        whole = not (array.is_floating_point() or array.is_complex() or array.dtype == torch.bool)
+    else:
+        whole = array.dtype.kind in "iu"
+    if not whole or array.ndim != 1:
+        dtype = str(array.dtype).removeprefix("torch.")
         raise InputError(
-            f"labels must be a vector of class numbers; got {dtype} of shape {tuple(labels.shape)}. "
+            f"labels must be a vector of class numbers; got {dtype} of shape {tuple(array.shape)}. "
             "Pass one whole number per image, counting classes from 0."
         )
-    check_count(len(labels), n, "labels")
-    checked: Tensor = labels.long()
+    check_count(len(array), n, "labels")
+    checked = array.long() if isinstance(array, Tensor) else torch.from_numpy(array.astype(np.int64))
     outside = (checked < 0) | (checked >= k)
     if outside.any():
         row = int(outside.nonzero()[0])

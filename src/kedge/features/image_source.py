@@ -1,11 +1,10 @@
-"""The images behind a feature file, and their encoder: what a method that adapts the encoder works on.
+"""The images and the encoder of a feature file, for methods that adapt the encoder.
 
-    source = ImageSource.of(features)      # refuses what the features did not come from
-    source.pixels([3, 1, 4])               # 3×3×h×w, as the encoder takes them
+    source = ImageSource.of(features)      # checks that images and encoder are those of the features
+    source.pixels([3, 1, 4])               # 3×3×h×w, the encoder's input
     source.encoder.visual                  # pixels → unit features, differentiable
 
-A stream visits every image once per pass, and a benchmark makes many passes: pixels are kept, up to `KEPT_BYTES` of
-them. Images beyond that are decoded each time they are asked for.
+A benchmark uses every image many times, so pixels are cached, up to `KEPT_BYTES`.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ KEPT_BYTES = 1 << 30  # 1 GiB: some 1,700 images of 224×224, or 80,000 of 32×3
 
 
 class ImageSource:
-    """Decodes images on demand, as pixels for an encoder."""
+    """Decodes images on demand, as input of an encoder."""
 
     def __init__(self, encoder: Encoder, source: Callable[[int], Path | IO[bytes]]) -> None:
-        """source(i): where image i is read from."""
+        """source(i): the path of image i, or its bytes as a file."""
         self.encoder = encoder
         self._source = source
         self._kept: dict[int, Tensor] = {}
@@ -38,11 +37,11 @@ class ImageSource:
 
     @classmethod
     def of(cls, features: FeatureSet) -> ImageSource:
-        """The images and the encoder that the features say they come from; refuses others, and images that are gone."""
+        """Load the encoder in the features' provenance; an error if its weights or the images are not the same."""
         from ..encoders.names import load_encoder
         from .extract import check_same_encoder
 
-        files = _files(features)  # before a large model is read
+        files = _files(features)  # before loading a large model
         encoder = load_encoder(str(features.provenance["encoder"]))
         check_same_encoder(features, encoder)
         return cls(encoder, files.__getitem__)
@@ -64,23 +63,23 @@ class ImageSource:
 
 
 def _files(features: FeatureSet) -> list[Path]:
-    """The path of every image; refuses features that do not know theirs, and images that are gone."""
+    """The path of every image; an error if paths are unknown or files are missing."""
     known = features.provenance
     if features.paths is None or not all(known.get(name) for name in ("encoder", "root")):
         raise InputError(
-            "these features do not say which images and which encoder they come from. "
-            "Make them with `kedge extract`, or choose a method that needs neither."
+            "the features do not record their images and encoder. "
+            "Make them with `kedge extract`, or choose a method that needs only features."
         )
     if str(known["root"]).startswith("hf:"):
         raise InputError(
-            "these images are in a Hugging Face dataset, not in files. Choose a method that needs only features."
+            "the images are in a Hugging Face dataset, not in files. Choose a method that needs only features."
         )
     root = Path(str(known["root"]))
     files = [root / path for path in features.paths]
     gone = [path for path in files if not path.is_file()]
     if gone:
         raise FileError(
-            f"{len(gone):,} of the {len(files):,} images are gone, the first {gone[0]}. "
-            "Put them back there, or extract the features again from where they are."
+            f"{len(gone):,} of {len(files):,} images do not exist any more, the first: {gone[0]}. "
+            "Put them back, or extract the features again."
         )
     return files

@@ -1,4 +1,4 @@
-"""The folder beside a feature file that is being made: `FILE.parts`, with the job's description and its shards."""
+"""The folder of an unfinished extraction, `FILE.parts`: its job description and its shards."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ..tensor_files import load_tensors, save_tensors
 from .encode import Encoded, Skipped
 
 KIND, VERSION = "feature shard", 1
-SHARD_ROWS, SHARD_SECONDS = 16_384, 20.0  # a shard is written when it has so many features, or is so old
+SHARD_ROWS, SHARD_SECONDS = 16_384, 20.0  # write a shard at this many features, or at this age
 JOB, LOCK = "job.json", "lock"
 
 
 class Parts:
-    """The shards of one job. As a context it keeps other processes out, and takes an empty folder away."""
+    """The shards of one job. As a context manager it locks the folder, and removes it if it is empty."""
 
     def __init__(self, out: Path, job: dict[str, Any]) -> None:
         self.folder = out.with_name(out.name + ".parts")
@@ -38,12 +38,12 @@ class Parts:
             self.folder.mkdir(exist_ok=True)
             self._lock = (self.folder / LOCK).open("w")
         except OSError as error:
-            raise FileError(f"can not write to {self.folder}: {error.strerror}. Choose another place.") from error
+            raise FileError(f"cannot write to {self.folder}: {error.strerror}. Choose another place.") from error
         _keep_others_out(self._lock, self.folder)
         if kept := self.shards():
             self._check_job()
             for path in set(self.folder.glob("[0-9]*-[0-9]*.safetensors")) - set(kept):
-                path.unlink()  # after a gap: made again
+                path.unlink()  # after a gap, so it is encoded again
         else:
             with written_by_rename(self.folder / JOB) as temporary:
                 temporary.write_text(json.dumps(self.job, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -51,13 +51,13 @@ class Parts:
 
     def __exit__(self, *error: object) -> None:
         if not self._removed and self.folder.is_dir() and not self.shards():
-            self.remove()  # while it is locked: afterwards it may be another process's
+            self.remove()  # while locked: later another process may use it
         if self._lock:
             self._lock.close()
 
     def _check_job(self) -> None:
-        """Refuse to go on with shards of another job."""
-        again = f"To finish it, give it what it had; to start over, delete {self.folder}."
+        """Raise FileError if the shards belong to another job."""
+        again = f"To continue it, use the same options; to start over, delete {self.folder}."
         try:
             there = json.loads((self.folder / JOB).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -70,7 +70,7 @@ class Parts:
             raise FileError(f"{self.folder} is an unfinished extraction with another {named}{more}. {again}")
 
     def shards(self) -> list[Path]:
-        """The shards that follow each other from the first image on."""
+        """The shards from the first image on, up to the first gap."""
         found: list[Path] = []
         for path in sorted(self.folder.glob("[0-9]*-[0-9]*.safetensors")):
             if _range(path)[0] == (_range(found[-1])[1] if found else 0):
@@ -82,7 +82,7 @@ class Parts:
         return max((_range(path)[1] for path in self.shards()), default=0)
 
     def write(self, batches: Sequence[Encoded]) -> None:
-        """Batches that follow each other, as one shard."""
+        """Write consecutive batches as one shard."""
         start, stop = batches[0].start, batches[-1].stop
         tensors = {
             "features": torch.cat([batch.features for batch in batches]),
@@ -93,9 +93,9 @@ class Parts:
         save_tensors(self.folder / name, KIND, VERSION, tensors, {"skipped": skipped})
 
     def joined(self) -> tuple[Tensor, Tensor | None, list[int], list[Skipped]]:
-        """All shards as one: features n×d, views n×v×d if there are any, positions, and what was skipped.
+        """Join all shards: features n×d, views n×v×d or None, positions, and skipped images.
 
-        The tensors are memory maps of files in the folder: they are filled shard by shard and never all in memory.
+        The tensors are memory-mapped files in the folder, filled shard by shard, so that they are never all in memory.
         """
         positions: list[int] = []
         skipped: list[Skipped] = []
@@ -118,7 +118,7 @@ class Parts:
         return features, all_views, positions, skipped
 
     def _map(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Zeros of this shape in a file of the folder."""
+        """A memory-mapped file of zeros of this shape."""
         size = torch.Size(shape).numel()
         path = self.folder / f"{name}.joined"
         path.unlink(missing_ok=True)
@@ -127,13 +127,13 @@ class Parts:
         return torch.from_file(str(path), shared=True, size=size, dtype=torch.float32).view(shape)
 
     def remove(self) -> None:
-        """Take the folder away: the job is done."""
+        """Delete the folder."""
         self._removed = True
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class ShardWriter:
-    """Collects batches and writes them as shards, in a thread of its own; at the end, what is left."""
+    """Collects batches and writes them as shards, in a thread of its own."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
@@ -143,7 +143,7 @@ class ShardWriter:
         self._since = time.monotonic()
 
     def add(self, batch: Encoded) -> None:
-        """Keep a batch; write a shard if it is time to."""
+        """Add a batch; write a shard if it is large or old enough."""
         self._batches.append(batch)
         rows = sum(each.features.shape[:-1].numel() for each in self._batches)
         if rows >= SHARD_ROWS or time.monotonic() - self._since >= SHARD_SECONDS:
@@ -151,7 +151,7 @@ class ShardWriter:
 
     def _flush(self) -> None:
         if self._writing:
-            self._writing.result()  # one at a time, so that no more than two shards are in memory
+            self._writing.result()  # one at a time: at most two shards are in memory
         self._writing = self._thread.submit(self.parts.write, self._batches) if self._batches else None
         self._batches, self._since = [], time.monotonic()
 
@@ -171,13 +171,15 @@ def _range(shard: Path) -> tuple[int, int]:
 
 
 def _keep_others_out(lock: IO[str], folder: Path) -> None:
-    """Refuse if another process works in the folder. The system lifts the lock when a process ends, however it ends."""
+    """Raise FileError if another process uses the folder. The system releases the lock when a process ends."""
     with contextlib.suppress(ImportError):  # not on Windows
         import fcntl
 
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise FileError(f"another process is at work in {folder}. Wait for it, or choose another output.") from None
+            raise FileError(
+                f"another process uses {folder}. Wait until it is done, or choose another output."
+            ) from None
         except OSError:  # a file system without locks
             return

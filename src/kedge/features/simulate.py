@@ -1,36 +1,36 @@
-"""Simulated CLIP-like features with a known geometry: for tests, for scale, for trying things out.
+"""Simulated CLIP-like features with a known geometry, for tests and large-scale measurements.
 
-Every number that comes from them is to be called simulated. The d coordinates are four parts, mixed by one
-rotation so that nothing lies along an axis:
+Results on these features must be reported as simulated. The d coordinates have four parts, mixed by a rotation so that
+no part is aligned with an axis:
 
 | part         | size  | text prototype t_k    | image of class y                                 |
 |--------------|-------|-----------------------|--------------------------------------------------|
 | text gap     | 1     | √(1−ρ²)               | q, the same for all images                       |
 | text-visible | r     | ρ τ_k, with ‖τ_k‖ = 1 | s u, with u ~ von Mises–Fisher(τ_y, κ), ‖u‖ = 1  |
 | image gap    | 1     | 0                     | √(G v), the same for all; v = 1 − q² − s²        |
-| looks        | d−2−r | 0                     | √((1−G) v) ω, with ω = unit(class centre + noise)|
+| visual       | d−2−r | 0                     | √((1−G) v) ω, with ω = unit(class centre + noise)|
 
-*Calibration.* The density of u given class k is C·exp(κ u·τ_k), with the same C for every class. With equally
-frequent classes its posterior is therefore softmax(κ u·τ_k). Zero-shot computes softmax(100 ρ s u·τ_k). With
-s = κ/(100 ρ) the two are one function: zero-shot is exactly calibrated.
+*Calibration.* The density of u given class k is C·exp(κ u·τ_k), with the same C for every class. If classes are
+equally frequent, the posterior is therefore softmax(κ u·τ_k). Zero-shot computes softmax(100 ρ s u·τ_k). With
+s = κ/(100 ρ) the two are equal: zero-shot is exactly calibrated.
 
-*Accuracy.* Write u = cos θ τ_y + sin θ ξ, with ξ uniform among the unit vectors at a right angle to τ_y.
-Zero-shot is right as long as θ is below
+*Accuracy.* Write u = cos θ τ_y + sin θ ξ, where ξ is uniform on the unit vectors orthogonal to τ_y. Zero-shot is
+correct if θ is below
 
     θ*(y, ξ) = arccot max_{j≠y} ξ·τ_j / (1 − τ_y·τ_j)
 
-which does not depend on κ. So accuracy(κ) = E[ P(θ < θ* | κ) ], rising with κ: draw many θ*, solve for κ.
+which does not depend on κ. So accuracy(κ) = E[ P(θ < θ* | κ) ], which increases with κ: draw many θ*, solve for κ.
 
-*Confusion.* Class j belongs to superclass j mod `superclasses`; siblings are near in τ and in looks.
+*Confusion.* Class j belongs to superclass j mod `superclasses`. Classes of one superclass are close in τ and in the
+visual part.
 
-*What adaptation can gain.* Looks tell classes apart better than the text does. But real images that the text
-takes for another class often look like that class too; `shared_errors` is how often. The defaults were chosen by
-trying: at k = 100 they bring cosines, nearest neighbours' labels and the spread of eigenvalues near those of CLIP
-ViT-B/32 on SUN397, and the gain of StatA down to a few points, as on real features. So the size of a gain on simulated
-features was put in by hand, and is no evidence for a method.
+*Gain of adaptation.* The visual part separates classes better than the text-visible part. But an image that zero-shot
+assigns to a wrong class often also looks like that class; `shared_errors` is how often. The defaults were tuned: at
+k = 100, cosines, labels of nearest neighbours and eigenvalues are close to those of CLIP ViT-B/32 on SUN397, and StatA
+gains a few points, as on real features. So the size of a gain on simulated features is no evidence for a method.
 
-Random bits come from numpy's Generator alone. Sums have a fixed order, and what machines round differently is
-rounded off: the same seed gives the same features everywhere.
+All random numbers come from numpy's Generator. Sums have a fixed order, and the last bits, which differ between
+machines, are rounded away: the same seed gives the same features everywhere.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ from ..progress import track
 from .feature_set import FeatureSet
 from .text_head import CLIP_LOGIT_SCALE
 
-# Columns are classes or images: sums over rows then have one order on every machine.
+# Columns are classes or images, so that sums over rows have the same order on every machine.
 Floats = NDArray[np.float64]
 
 TEXT_VISIBLE = 48  # r, at most; also at most k and d/4
-CLASSES_PER_SUPERCLASS = 5  # about, unless told
-SIBLINGS = 0.5  # cosine of sibling classes, in τ and between the centres of their looks
-IMAGE_TEXT = 0.2  # mean cosine of an image and another class's prototype: the modality gap
-COMMON = 0.6  # G, share of the visible-to-no-text part that all images have in common
-LOOKS_DECAY = 0.4  # the j-th direction of looks has a standard deviation of j^−0.4
-MOST_TEXT_VISIBLE = 0.9  # of an image's energy beside q², so that something is left for its looks
+CLASSES_PER_SUPERCLASS = 5  # by default, about
+SIBLINGS = 0.5  # cosine of two classes of a superclass, in τ and in the visual part
+IMAGE_TEXT = 0.2  # mean cosine of an image and the prototype of another class: the modality gap
+COMMON = 0.6  # G, share of the image gap in what is not text-visible
+VISUAL_DECAY = 0.4  # direction j of the visual part has standard deviation j^−0.4
+MOST_TEXT_VISIBLE = 0.9  # largest share of 1 − q² that may be text-visible
 TRIALS = 20_000  # draws of θ*
-ANGLES = np.linspace(0.0, math.pi, 4097)  # where the distribution of θ is tabulated
-BLOCK_ENTRIES = 1 << 17  # numbers per block of work: what a cache holds. Part of what a seed means
+ANGLES = np.linspace(0.0, math.pi, 4097)  # grid for the distribution of θ
+BLOCK_ENTRIES = 1 << 17  # entries per block, to fit the cache. Changing it changes what a seed gives
 
 
 def simulate(
@@ -76,18 +76,18 @@ def simulate(
     visual: float = 0.8,
     shared_errors: float = 0.8,
 ) -> FeatureSet:
-    """n images of k classes in d dimensions, as CLIP might see them: unit float32 rows at logit scale 100.
+    """Simulate n images of k classes in d dimensions: unit float32 rows at logit scale 100, like CLIP's.
 
-    k_eff: how many classes are present, all equally likely and each at least once if n allows; default all.
-    accuracy: of zero-shot on the classes present, in expectation. Calibrated if all classes are present.
-    superclasses: groups of classes that are confused with each other; default about one per five classes.
+    k_eff: how many classes occur, all equally likely and each at least once if n allows; default: all.
+    accuracy: expected accuracy of zero-shot on the classes that occur. It is calibrated if all classes occur.
+    superclasses: groups of classes that are confused with each other; default: about one per five classes.
     text_cosine: mean cosine between prototypes of different superclasses.
-    visual: how much of an image's looks is its class and not noise, 0 to 1.
-    shared_errors: share of the images misread by zero-shot that also look like the class they are taken for,
-        0 to 1; 0 leaves adaptation the most to gain.
+    visual: share of the class in the visual part, 0 to 1; the rest is noise.
+    shared_errors: share of the images with a wrong zero-shot label that also look like that class, 0 to 1; with 0,
+        adaptation can gain most.
 
-    One seed is one world: another n gives other images of the same classes.
-    Memory is the n×d result and a few blocks.
+    The seed determines the classes: another n gives other images of the same classes.
+    Memory: the n×d result and a few blocks.
     """
     _check_whole("n", n, 1)
     _check_whole("k", k, 1)
@@ -137,7 +137,7 @@ def simulate(
 
 @dataclass(frozen=True)
 class _World:
-    """The classes of one seed, before any image: names as in the module's table."""
+    """The classes of one seed; names as in the module's table."""
 
     d: int
     rho: float
@@ -150,7 +150,7 @@ class _World:
     @classmethod
     def draw(cls, rng: np.random.Generator, k: int, d: int, groups: int, text_cosine: float) -> _World:
         r = max(2, min(k, d // 4, TEXT_VISIBLE))
-        looks = d - 2 - r
+        size = d - 2 - r
         superclass = np.arange(k) % groups
 
         def siblings(shared: Floats, own: Floats) -> Floats:
@@ -159,13 +159,13 @@ class _World:
         def normal(rows: int, columns: int) -> Floats:
             return rng.standard_normal((rows, columns))
 
-        decay = _rounded(np.arange(1.0, looks + 1) ** -LOOKS_DECAY)[:, None]
+        decay = _rounded(np.arange(1.0, size + 1) ** -VISUAL_DECAY)[:, None]
         return cls(
             d=d,
             rho=math.sqrt(1 - text_cosine),
             q=IMAGE_TEXT / math.sqrt(text_cosine),
             tau=_unit(siblings(_unit(normal(r, groups)), _unit(normal(r, k)))),
-            centres=siblings(normal(looks, groups), normal(looks, k)),
+            centres=siblings(normal(size, groups), normal(size, k)),
             decay=decay,
             orders=tuple(rng.permutation(d) for _ in range(math.ceil(math.log2(d)) + 4)),
         )
@@ -197,24 +197,24 @@ class _World:
 
         zero_shot = (self.tau.T @ u).argmax(axis=0)
         seen_as = np.where(error < shared_errors, zero_shot, y)
-        looks = math.sqrt(visual) * self.centres[:, seen_as] + math.sqrt(1 - visual) * noise[r:]
+        visual_part = math.sqrt(visual) * self.centres[:, seen_as] + math.sqrt(1 - visual) * noise[r:]
 
         rest = 1 - self.q**2 - s**2
         x = np.empty((self.d, len(y)))
         x[0] = self.q
         x[1 : r + 1] = s * u
         x[r + 1] = math.sqrt(COMMON * rest)
-        x[r + 2 :] = math.sqrt((1 - COMMON) * rest) * _unit(self.decay * looks)
+        x[r + 2 :] = math.sqrt((1 - COMMON) * rest) * _unit(self.decay * visual_part)
         return self._rotated(x)
 
     def most_concentrated(self) -> float:
-        """The largest κ: its s = κ/(τ ρ) still leaves an image something for its looks."""
+        """The largest κ for which s = κ/(τ ρ) leaves room for the visual part."""
         return CLIP_LOGIT_SCALE * self.rho * math.sqrt(MOST_TEXT_VISIBLE * (1 - self.q**2))
 
     def _rotated(self, x: Floats) -> Floats:
-        """The columns of x, turned: again and again the coordinates are shuffled and turned by 45° in pairs.
+        """Rotate the columns of x: in each layer, shuffle the coordinates and rotate pairs of them by 45°.
 
-        Some log₂ d layers mix every coordinate into every other, with sums of two numbers only.
+        About log₂ d layers mix every coordinate with every other, using sums of two numbers only.
         """
         half = self.d // 2
         for order in self.orders:
@@ -225,10 +225,10 @@ class _World:
 
 
 def _concentration(world: _World, classes: NDArray[np.int64], accuracy: float, rng: np.random.Generator) -> float:
-    """κ with the wished accuracy(κ) on these classes."""
+    """Solve accuracy(κ) = accuracy on these classes."""
     limit = world.most_concentrated()
     if world.tau.shape[1] == 1:
-        return limit / 2  # one class is always right, whatever the wish
+        return limit / 2  # with one class, zero-shot is always correct
     theta = _largest_right_angles(world.tau, classes[np.arange(TRIALS) % len(classes)], rng)
 
     def reached(kappa: float) -> float:
@@ -239,18 +239,18 @@ def _concentration(world: _World, classes: NDArray[np.int64], accuracy: float, r
     if not lowest < accuracy < highest:
         k = world.tau.shape[1]
         raise InputError(
-            f"accuracy {accuracy:g} can not be simulated with k={k}, d={world.d}: reachable is "
+            f"accuracy {accuracy:g} cannot be simulated with k={k}, d={world.d}: possible is "
             f"{lowest:.3f} to {highest:.3f}. "
-            "Choose one in between, or more dimensions, fewer classes or a lower text_cosine."
+            "Choose a value in this range, or more dimensions, fewer classes or a lower text_cosine."
         )
-    for _ in range(24):  # coarse enough that no machine's rounding decides a step
+    for _ in range(24):  # few enough that rounding does not matter
         middle = (low + high) / 2
         low, high = (middle, high) if reached(middle) < accuracy else (low, middle)
     return low
 
 
 def _largest_right_angles(tau: Floats, y: NDArray[np.int64], rng: np.random.Generator) -> Floats:
-    """θ* for each class in y, with a random ξ: how far an image may stray and still be labelled right."""
+    """θ* for each class in y, with a random ξ: the largest angle at which zero-shot is correct."""
     r, k = tau.shape
     theta = np.empty(len(y))
     cosines = tau.T @ tau
@@ -259,7 +259,7 @@ def _largest_right_angles(tau: Floats, y: NDArray[np.int64], rng: np.random.Gene
         block = y[start : start + rows]
         own = block, np.arange(len(block))
         towards = tau.T @ _across(tau[:, block], rng.standard_normal((r, len(block))))  # k×b, ξ·τ_j
-        towards[own] = -np.inf  # the class itself is no competitor
+        towards[own] = -np.inf  # exclude the class itself
         distance = 1 - cosines[:, block]
         distance[own] = 1
         theta[start : start + rows] = np.arctan2(1, (towards / distance).max(axis=0))
@@ -277,14 +277,14 @@ def _angle_cdf(kappa: float, r: int) -> Floats:
 
 
 def _labels(rng: np.random.Generator, classes: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """n labels, each class equally likely at every place, and every class at least once if n allows."""
+    """n labels, all classes equally likely at every position, each at least once if n allows."""
     once = classes[:n]
     rest = rng.choice(classes, size=n - len(once))
     return rng.permutation(np.concatenate([once, rest]))
 
 
 def _across(axis: Floats, x: Floats) -> Floats:
-    """Unit columns: what of x is at a right angle to the unit columns of `axis`."""
+    """Unit columns: the part of x orthogonal to the unit columns of `axis`."""
     return _unit(x - (axis * x).sum(axis=0) * axis)
 
 
@@ -294,7 +294,7 @@ def _unit(x: Floats) -> Floats:
 
 
 def _rounded(x: Floats) -> Floats:
-    """Rounded to float32: hides the last bit, in which machines' cosines and powers differ."""
+    """Round to float32: the last bits of cosines and powers differ between machines."""
     return x.astype(np.float32).astype(np.float64)
 
 

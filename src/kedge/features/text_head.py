@@ -1,9 +1,9 @@
-"""The text side of a zero-shot classifier: class prototypes, and how an encoder makes them of class names.
+"""TextHead: the text prototypes of the classes; and how an encoder computes them from class names.
 
-    text_head(encoder, ["cat", "dog"], templates())      # a TextHead
+    text_head(encoder, ["cat", "dog"], ["a photo of a {}."])
 
-The prototype of a class c is t_c = unit(Σ_p unit(text(p(c)))), over all templates p: the mean of the unit prompt
-features, brought back to unit norm.
+The prototype of class c is t_c = unit(Σ_p unit(text(p(c)))), where p runs over the templates: the mean of the unit
+prompt features, scaled to unit norm.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from ..arrays import Array, as_tensor, check_unit_rows, is_unit, row_blocks, uni
 from ..encoders.templates import as_templates
 from ..errors import InputError
 from ..progress import track
+from ..words import count, first_few
 
 if TYPE_CHECKING:
     from ..encoders.encoder import Encoder
 
 CLIP_LOGIT_SCALE = 100.0
-PROMPTS_TOGETHER = 1024  # prompt features held at one time
+PROMPTS_TOGETHER = 1024  # prompt features in memory at one time
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TextHead:
-    """The text side of a zero-shot classifier: k unit prototypes, the encoder's logit scale, the class names."""
+    """A zero-shot classifier: k unit prototypes (k×d), the encoder's logit scale and the class names."""
 
     features: Tensor
     logit_scale: float = CLIP_LOGIT_SCALE
@@ -45,7 +46,7 @@ class TextHead:
         *,
         normalize: bool = False,
     ) -> TextHead:
-        """Check a k×d array of prototypes and make it a head; unit rows, float32 or float64."""
+        """Check a k×d array of prototypes; `normalize` scales its rows to unit norm."""
         t = as_tensor(text_features, "text_features", ndim=2)
         check_unit_rows(t, "text_features", normalize=normalize)
         try:
@@ -54,12 +55,16 @@ class TextHead:
             scale = float("nan")
         if not 0 < scale < float("inf"):
             raise InputError(
-                f"logit_scale must be a positive number; got {logit_scale!r}. CLIP's is 100, exp of what it learned."
+                f"logit_scale must be a positive number; got {logit_scale!r}. CLIP's is 100: the exp of its parameter."
             )
         names = tuple(f"class {j}" for j in range(len(t))) if class_names is None else tuple(map(str, class_names))
         if len(names) != len(t):
             raise InputError(f"{len(names)} class names for {len(t)} text features. Pass one name per row.")
         return cls(unit_rows(t, normalize=normalize), scale, names)
+
+    def __repr__(self) -> str:
+        size = f"{count(self.k, 'class')}, dimension {self.d}, logit scale {self.logit_scale:g}"
+        return f"TextHead: {size}\n  classes {first_few(self.class_names)}"
 
     @property
     def k(self) -> int:
@@ -73,26 +78,26 @@ class TextHead:
 
     @cached_property
     def columns(self) -> Tensor:
-        """The prototypes as columns, d×k: a table of its own, with which products of few images are fastest."""
+        """The prototypes as columns, d×k, contiguous: fastest for products with few images."""
         return self.features.T.contiguous()
 
     @cached_property
     def unit(self) -> TextHead:
-        """This head with prototypes at unit norm: itself, if they are that to their last digits."""
+        """This head with prototypes of exactly unit norm (to within rounding)."""
         return self if is_unit(self.features) else replace(self, features=unit(self.features))
 
     def log_zero_shot(self, x: Tensor) -> Tensor:
         """log ŷ, n×k: the log of softmax(τ x tᵀ), for unit features x (n×d) of the head's precision and device.
 
-        Multiplied in float64: at τ = 100 float32's rounding would be seen in the fifth digit of ŷ. Of many images in
-        blocks of rows, so that no n×d and no n×k array of float64 is ever held.
+        The product is in float64: at τ = 100, float32 would give only four correct digits of ŷ. It is computed in
+        blocks of rows, so that no n×d or n×k array of float64 is in memory.
         """
         t = self._wide_columns
 
         def block(x: Tensor) -> Tensor:
             return torch.log_softmax((self.logit_scale * x.to(t.dtype)) @ t, dim=1)
 
-        blocks = row_blocks((len(x), 8, self.d + self.k))  # an eighth of what memory allows: it stays in the cache
+        blocks = row_blocks((len(x), 8, self.d + self.k))  # an eighth of the usual block fits the processor's cache
         if len(blocks) == 1:
             return block(x).to(x.dtype)
         log_y = x.new_empty(len(x), self.k)
@@ -102,22 +107,17 @@ class TextHead:
 
     @cached_property
     def _wide_columns(self) -> Tensor:
-        """The prototypes as columns, d×k, in float64 where the device has it."""
+        """The prototypes as columns, d×k, in float64 if the device has it."""
         return self.features.to(wide(self.features)).T
 
     def like(self, x: Tensor) -> TextHead:
-        """This head on the device and in the precision of `x`: itself, with all it has computed, if it is there."""
+        """This head on the device and in the precision of `x`; the same object if nothing changes."""
         features = working(self.features, like=x)
         return self if features is self.features else replace(self, features=features)
 
 
 def text_head(encoder: Encoder, class_names: Sequence[str], templates: str | Sequence[str]) -> TextHead:
-    """The prototypes of the classes by this encoder, k×d, with its logit scale."""
-    import torch
-
-    from ..arrays import unit
-    from ..features.text_head import TextHead
-
+    """Compute the prototypes of the classes (k×d) with this encoder."""
     templates = as_templates(templates)
     if not class_names or not templates:
         raise InputError(f"{len(class_names)} class names and {len(templates)} templates. Pass at least one of each.")
@@ -131,7 +131,7 @@ def text_head(encoder: Encoder, class_names: Sequence[str], templates: str | Seq
 
 
 def check_same_dimension(x: Tensor, head: TextHead, name: str) -> None:
-    """Refuse image features of another dimension than the text prototypes."""
+    """Raise InputError if image features and text prototypes differ in dimension."""
     if x.shape[-1] != head.d:
         raise InputError(
             f"{name} has dimension {x.shape[-1]}, text_features has {head.d} (shapes {tuple(x.shape)} and "

@@ -1,1 +1,1 @@
-"""Which images, with which labels and class names; and their pixels."""
+"""Images: their paths, labels and class names, and their pixels."""

@@ -1,4 +1,4 @@
-"""The names of classes, from a list, a text or a file."""
+"""Class names from a list, a string or a file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..files import text_lines
 
 
 def class_names(given: str | Path | Sequence[str]) -> tuple[str, ...]:
-    """Class names from a list, from a text with commas between them, or from a file with one per line.
+    """Class names from a list, from a string with commas, or from a file with one name per line.
 
-    A text is a file's name if that file exists, or if it looks like one: it has no comma, and a / or .txt in it.
+    A string names a file if that file exists, or if it has no comma and contains / or ends in .txt.
     """
     if isinstance(given, str | Path):
         text = str(given)
@@ -28,7 +28,7 @@ def class_names(given: str | Path | Sequence[str]) -> tuple[str, ...]:
     names = [" ".join(name.split()) for name in names if name.strip()]
     if not names:
         raise InputError(
-            f"no class names in {given!r}. Pass a list, a text like 'cat, dog', or a file of one per line."
+            f"no class names in {given!r}. Pass a list, a string like 'cat, dog', or a file with one name per line."
         )
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:

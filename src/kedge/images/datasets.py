@@ -1,4 +1,4 @@
-"""The paper's eleven datasets: their names in every usual spelling, sizes and prompts (`data/datasets.csv`)."""
+"""The eleven datasets of the StatA paper: names, sizes and prompts (`data/datasets.csv`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import SettingError, did_you_mean
 
-_ALSO = {  # spellings that are neither the name nor the other name of the table
+_ALSO = {  # further spellings, beside the two names in the table
     "imagenet": ("imagenet1k", "ilsvrc2012", "ilsvrc"),
     "sun397": ("sun",),
     "fgvc_aircraft": ("aircraft", "fgvc"),
@@ -27,7 +27,7 @@ _ALSO = {  # spellings that are neither the name nor the other name of the table
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a dataset without having it."""
+    """What is known about a dataset without its files."""
 
     name: str
     other_name: str
@@ -48,12 +48,12 @@ def _known() -> dict[str, Known]:
 
 
 def dataset_names() -> tuple[str, ...]:
-    """The datasets of the paper."""
+    """Names of the datasets of the StatA paper."""
     return tuple(_known())
 
 
 def find_dataset(name: str) -> Known:
-    """The dataset of this name, in any usual spelling: dtd, DTD, DescribableTextures, describable-textures."""
+    """Find a dataset by any usual spelling of its name: dtd, DTD, DescribableTextures, describable-textures."""
     known = _known()
     spellings = {_key(other): entry for entry in known.values() for other in (entry.name, entry.other_name)}
     spellings |= {other: known[entry] for entry, others in _ALSO.items() for other in others}

@@ -1,15 +1,15 @@
-"""Images in folders of one's own.
+"""Images in a folder, or in a table of paths and labels.
 
-| what is there                         | classes given | labels                                            |
-|---------------------------------------|---------------|---------------------------------------------------|
-| class sub-folders                     | no            | by sub-folder                                     |
-| class sub-folders                     | yes           | by sub-folder, if every one names a class         |
-| images without sub-folders            | yes           | unknown                                           |
-| a .csv path,label; or a folder with   | no            | by the table; its distinct labels are the classes |
-| such a file in it, called labels.csv  | yes           | by the table: names, or numbers from 0            |
+| input                                 | classes given | labels                                                |
+|---------------------------------------|---------------|-------------------------------------------------------|
+| a folder with one sub-folder per class| no            | from the sub-folders                                  |
+| a folder with sub-folders             | yes           | from the sub-folders, if each is the name of a class  |
+| a folder without sub-folders          | yes           | unknown                                               |
+| a .csv table with path,label, or a    | no            | from the table; its distinct labels are the classes   |
+| folder that has one, named labels.csv | yes           | from the table: class names, or class numbers from 0  |
 
-Names are compared without regard to case, underscores, hyphens and spaces. Images are found at any depth and come in
-the order of their paths. Hidden files and folders are left out.
+Comparison of names ignores case, underscores, hyphens and spaces. Images are found at any depth and are sorted by
+path. Hidden files and folders are ignored.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ SUFFIXES = (
     *(".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"),
     *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif", ".heic"),
 )
-TABLE = "labels.csv"  # read instead of the folder's structure, where a folder has it
+TABLE = "labels.csv"  # if a folder has this table, its sub-folders do not count
 
 
 def folder(path: str | Path, classes: Sequence[str] | None = None) -> ImageSet:
-    """The images below a folder, or those of a table (.csv) with the columns path and, if known, label."""
+    """The images in a folder, or in a table (.csv) with the columns path and, if known, label."""
     path = Path(path).absolute()
     classes = None if classes is None else tuple(classes)
     if path.suffix.lower() == ".csv" and not path.is_dir():
         return _table(path, path.stem, classes)
     if not path.is_dir():
-        what = "a file, not a folder" if path.exists() else "not there"
-        raise FileError(f"{path} is {what}. Name a folder of images, or a table of paths and labels (.csv).")
+        found = "it is a file" if path.exists() else "it does not exist"
+        raise FileError(f"{path} is not a folder: {found}. Name a folder of images, or a table (.csv: path,label).")
     name = path.resolve().name
     if (path / TABLE).is_file() and not _is_output(path / TABLE):
         return _table(path / TABLE, name, classes)
     paths = tuple(sorted(image_files(path)))
     if not paths:
-        raise InputError(f"{path} has no images ({', '.join(SUFFIXES)}) in it. Check the path.")
+        raise InputError(f"{path} contains no images ({', '.join(SUFFIXES)}). Check the path.")
     parts = [image.split("/", 1) for image in paths]
     folders = sorted({part[0] for part in parts if len(part) > 1})
     on_top = sum(len(part) == 1 for part in parts)
     if classes is None:
         if on_top:
             found = (
-                f"{on_top:,} of its {len(paths):,} images are in no class sub-folder" if folders else "no sub-folders"
+                f"{on_top:,} of {len(paths):,} images are not in a sub-folder" if folders else "it has no sub-folders"
             )
             raise InputError(
-                f"{path}: {found}, so the classes are not known. Name them (--classes), or sort the images into one "
+                f"the classes of {path} are not known: {found}. Name them (--classes), or sort the images into one "
                 "folder per class."
             )
         number = _numbers(folders)
@@ -70,7 +70,7 @@ def folder(path: str | Path, classes: Sequence[str] | None = None) -> ImageSet:
 
 
 def image_files(root: Path) -> Iterator[str]:
-    """Relative paths of the images below a folder. Links are followed, but for those to a folder they are in."""
+    """Relative paths of the images in a folder. Links are followed, except links to a parent folder."""
     for here, folders, names in os.walk(root, followlinks=True):
         above = [root / up for up in Path(here).relative_to(root).parents] if Path(here) != root else []
         if any(up.resolve() == Path(here).resolve() for up in above):
@@ -83,24 +83,22 @@ def image_files(root: Path) -> Iterator[str]:
 
 
 def _numbers(classes: Sequence[str]) -> dict[str, int]:
-    """The number of each class by its name, however it is spelt."""
+    """Class numbers by name, ignoring spelling (see `same_name`)."""
     number: dict[str, int] = {}
     for j, given in enumerate(classes):
         if (other := number.setdefault(same_name(given), j)) != j:
-            raise InputError(
-                f"the classes {classes[other]!r} and {given!r} are the same but for case, _ and -. Rename one."
-            )
+            raise InputError(f"the classes {classes[other]!r} and {given!r} differ only in case, _ or -. Rename one.")
     return number
 
 
 def _is_output(table: Path) -> bool:
-    """Is it a table that `kedge adapt` wrote? Its labels are predictions, not the truth."""
+    """Was the table written by `kedge adapt`? Then its labels are predictions."""
     with table.open(encoding="utf-8-sig", errors="replace") as file:
         return file.readline().startswith("image,label,probability,")
 
 
 def _table(path: Path, name: str, classes: tuple[str, ...] | None) -> ImageSet:
-    """Images listed in a CSV file."""
+    """The images of a CSV file."""
     paths, labels = _rows(existing(path))
     if not any(labels):
         if classes is None:
@@ -113,7 +111,7 @@ def _table(path: Path, name: str, classes: tuple[str, ...] | None) -> ImageSet:
             name, path.parent, paths, tuple(number[label] for label in labels), tuple(map(readable, distinct))
         )
     number = _numbers(classes)
-    if not any(same_name(label) in number for label in labels):  # then they may be numbers
+    if not any(same_name(label) in number for label in labels):  # perhaps class numbers
         number = {str(j): j for j in range(len(classes))}
     for row, label in enumerate(labels):
         if same_name(label) not in number:
@@ -125,7 +123,7 @@ def _table(path: Path, name: str, classes: tuple[str, ...] | None) -> ImageSet:
 
 
 def _rows(path: Path) -> tuple[tuple[str, ...], list[str]]:
-    """The columns path and label; labels are "" where there is no such column."""
+    """The columns path and label; labels are "" if there is no such column."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)

@@ -1,4 +1,4 @@
-"""Hugging Face datasets by name (extra `datasets`). Their images stay in the library's own cache, as encoded bytes."""
+"""Hugging Face datasets by name (extra `datasets`). The images stay in the library's cache, as encoded bytes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .image_set import ImageSet, readable
 
 @dataclass(frozen=True)
 class HubImages(ImageSet):
-    """Rows of a dataset: image i is called `split/i`, and read from the memory-mapped table."""
+    """Images in the memory-mapped table of a dataset; the name of image i is `split/i`."""
 
     rows: Any = field(default=None, compare=False, repr=False)
     column: str = "image"
 
     def source(self, i: int) -> Path | IO[bytes]:
-        """The encoded bytes of image i, as a file; its path where the dataset holds but that."""
+        """The encoded bytes of image i, as a file; or its path, if the dataset has only that."""
         image = self.rows[i][self.column]
         return Path(image["path"]) if image["bytes"] is None else io.BytesIO(image["bytes"])
 
@@ -28,25 +28,25 @@ class HubImages(ImageSet):
 def huggingface(
     name: str, split: str = "test", *, config: str | None = None, image: str | None = None, label: str | None = None
 ) -> HubImages:
-    """A dataset of the hub (`user/name`) or a local one; `image` and `label` name its columns, if it has several.
+    """A dataset from the hub (`user/name`) or a local one; `image` and `label` choose columns, if there are several.
 
-    Class names are those of a ClassLabel column, or the values of a text column; without a label column the set
-    has neither labels nor classes, and classes must be named elsewhere.
+    Class names are those of a ClassLabel column, or the distinct values of a text column. Without a label column there
+    are no labels and no class names: the caller must name the classes.
     """
     try:
         import datasets  # type: ignore[import-not-found]
     except ImportError as error:
         raise MissingExtra(
-            f"can not read the dataset {name!r}: the library datasets is not installed. "
+            f"cannot read the dataset {name!r}: the library datasets is not installed. "
             'Install it with: pip install "kedge[datasets]"'
         ) from error
     try:
         rows = datasets.load_dataset(name, config, split=split)
-    except Exception as error:  # the library raises many kinds, also for a network that is not there
+    except Exception as error:  # the library raises many kinds of errors, also without a network
         reason = " ".join(str(error).split())
         raise FileError(
-            f"can not load split {split!r} of the Hugging Face dataset {name!r}: {reason}. Check its name and split; "
-            "offline, load it once with a network (datasets.load_dataset) or pass a local folder."
+            f"cannot load split {split!r} of the Hugging Face dataset {name!r}: {reason}. Check its name and split; "
+            "without a network, pass a local folder or a dataset that is in the cache."
         ) from error
     kinds = rows.features
     pictures = [each for each, kind in kinds.items() if isinstance(kind, datasets.Image)]
@@ -70,19 +70,19 @@ def huggingface(
 
 
 def _chosen(name: str, wanted: str | None, columns: Iterable[str], fitting: Sequence[str]) -> str | None:
-    """The column that was asked for, or the only one that fits; None if none does."""
+    """The wanted column, or the only one of the right type; None if there is none."""
     if wanted is not None and wanted not in columns:
         raise SettingError(f"{name!r} has no column {wanted!r}{did_you_mean(wanted, columns)}")
     if wanted is None and len(fitting) > 1:
         raise SettingError(
-            f"{name!r} has several columns that fit: {', '.join(fitting)}. Name one, in Python: "
+            f"{name!r} has several possible columns: {', '.join(fitting)}. Choose one in Python: "
             f"kedge.images.huggingface.huggingface({name!r}, image=…, label=…)."
         )
     return wanted or (fitting[0] if fitting else None)
 
 
 def _labels(column: Iterable[Any], names: Sequence[str] | None) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
-    """Class numbers and names. A number below 0 is how a hidden test split says that it has no labels."""
+    """Class numbers and names. Negative numbers mean that a test split has no labels."""
     values = list(column)
     if names is None:
         names = sorted(set(map(str, values)))

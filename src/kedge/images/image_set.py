@@ -1,4 +1,4 @@
-"""The hand-over type: which images, of which classes, with which labels."""
+"""ImageSet: a list of images, with their class names and, if known, labels."""
 
 from __future__ import annotations
 
@@ -11,19 +11,16 @@ from ..errors import InputError
 
 @dataclass(frozen=True)
 class ImageSet:
-    """n images by name, their class numbers if known, and the names of the k classes.
-
-    A name is a path relative to `root`, with `/` between its parts on every system. `note` is for people: why the
-    labels are unknown although one might expect them.
-    """
+    """n images, the names of the k classes and, if known, the labels."""
 
     name: str
     root: Path
-    paths: tuple[str, ...]
-    labels: tuple[int, ...] | None
-    class_names: tuple[str, ...]
-    note: str = ""
-    identity: str = ""  # of the images' content, where their names do not say which they are
+    paths: tuple[str, ...]  # n, relative to root, with / on every system
+    labels: tuple[int, ...] | None  # n class numbers
+    class_names: tuple[str, ...]  # k
+    note: str = ""  # a message for the user: why labels are unknown
+    identity: str = ""  # identifies the images' content, where the paths do not
+    template: str = ""  # the prompt of the dataset's paper, with {} for the class name
 
     def __post_init__(self) -> None:
         if not self.paths:
@@ -33,23 +30,22 @@ class ImageSet:
                 path.encode()
             except UnicodeEncodeError:
                 raise InputError(
-                    f"the file name {path!r} in {self.root} is not valid UTF-8, and feature files hold no others. "
-                    "Rename the file."
+                    f"the file name {path!r} in {self.root} is not valid UTF-8, as feature files need. Rename the file."
                 ) from None
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def source(self, i: int) -> Path | IO[bytes]:
-        """Where image i is read from: a path, or its bytes as a file."""
+        """The path of image i, or its bytes as a file."""
         return self.root / self.paths[i]
 
 
 def readable(name: str) -> str:
-    """A folder's or a split file's name for a class, as words: polar_bear → polar bear."""
+    """A class name as words: polar_bear → polar bear."""
     return " ".join(name.replace("_", " ").split())
 
 
 def same_name(name: str) -> str:
-    """Equal for names that differ in case, underscores, hyphens and spaces alone."""
+    """A key that ignores case, underscores, hyphens and spaces."""
     return readable(name.replace("-", " ")).casefold()

@@ -1,4 +1,4 @@
-"""The paper's eleven datasets, as they lie on the disks of those who ran CoOp or anything that follows it.
+"""The eleven datasets of the StatA paper, in the folder layout of CoOp.
 
 | name           | folder         | images               | lists                                     |
 |----------------|----------------|----------------------|-------------------------------------------|
@@ -6,7 +6,7 @@
 | sun397         | sun397         | SUN397               | split_zhou_SUN397.json                    |
 | fgvc_aircraft  | fgvc_aircraft  | images               | variants.txt, images_variant_test.txt     |
 | eurosat        | eurosat        | 2750                 | split_zhou_EuroSAT.json                   |
-| stanford_cars  | stanford_cars  | (paths say it)       | split_zhou_StanfordCars.json              |
+| stanford_cars  | stanford_cars  | (in the paths)       | split_zhou_StanfordCars.json              |
 | food101        | food-101       | images               | split_zhou_Food101.json                   |
 | oxford_pets    | oxford_pets    | images               | split_zhou_OxfordPets.json                |
 | oxford_flowers | oxford_flowers | jpg                  | split_zhou_OxfordFlowers.json             |
@@ -14,8 +14,8 @@
 | dtd            | dtd            | images               | split_zhou_DescribableTextures.json       |
 | ucf101         | ucf101         | UCF-101-midframes    | split_zhou_UCF101.json                    |
 
-A split file is a JSON object of `train`, `val` and `test`, each a list of [path, class number, class name].
-ImageNet's test set is its validation folder: one sub-folder per class, named by its WordNet number.
+A split file is a JSON object with `train`, `val` and `test`, each a list of [path, class number, class name].
+The test set of ImageNet is its validation folder, with one sub-folder per class, named by WordNet number.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ _LAYOUT = {  # name: folder, folder of images in it
     "dtd": ("dtd", "images"),
     "ucf101": ("ucf101", "UCF-101-midframes"),
 }
-_HOW = "CoOp's DATASETS.md says where to download it and how to lay it out"
+_HOW = "CoOp's DATASETS.md explains the download and the folders"
 
 Item = tuple[str, int]  # path, class number
 
 
 def benchmark_images(name: str, root: str | Path, split: str = "test") -> ImageSet:
-    """One of the paper's datasets below `root`, the folder that has a sub-folder for each."""
+    """A dataset of the StatA paper; `root` is the folder that has a sub-folder per dataset."""
     known, root = find_dataset(name), Path(root).absolute()
     if split not in SPLITS:
         raise SettingError(f"unknown split {split!r}{did_you_mean(split, SPLITS)}")
     place, images = _LAYOUT[known.name]
     home = root / place
     if not home.is_dir():
-        raise FileError(f"no folder {home}. As root name the folder that has {place}/ in it; {_HOW}.")
+        raise FileError(f"no folder {home}. As root, name the folder that contains {place}/; {_HOW}.")
     if known.name == "imagenet":
         images += "/train" if split == "train" else "/val"
     pictures = _needed(home / images)
@@ -71,35 +71,35 @@ def benchmark_images(name: str, root: str | Path, split: str = "test") -> ImageS
     paths, labels = zip(*items, strict=True)
     if not (pictures / paths[0]).is_file():
         raise FileError(f"no file {pictures / paths[0]}, the first image of the {split} split; {_HOW}.")
-    # published figures are of the test split: only that one has the plain name
+    # only the test split has the plain name, since published figures are for the test split
     title = known.name if split == "test" else f"{known.name}_{split}"
-    return ImageSet(title, pictures, paths, labels, tuple(map(readable, classes)))
+    return ImageSet(title, pictures, paths, labels, tuple(map(readable, classes)), template=known.prompt)
 
 
 def _zhou(path: Path, split: str) -> tuple[list[Item], list[str]]:
-    """Images of one split; the classes of all of them."""
+    """The images of one split, and the classes of all splits."""
     try:
         found = json.loads(_text(path))
         rows = {part: [(str(image), int(label), str(name)) for image, label, name in found[part]] for part in SPLITS}
     except (KeyError, TypeError, ValueError) as error:
         raise FileError(
-            f"{path} is not a split file: it must be JSON, an object of train, val and test, each a list of "
+            f"{path} is not a split file: it must be a JSON object with train, val and test, each a list of "
             f"[path, class number, class name] ({type(error).__name__}: {error}). Download it again; {_HOW}."
         ) from error
     classes: dict[int, str] = {}
     for image, label, name in (row for part in rows.values() for row in part):
         if classes.setdefault(label, name) != name:
             raise FileError(
-                f"{path} calls class {label} both {classes[label]!r} and {name!r} (at {image}). Correct it."
+                f"{path} has two names for class {label}: {classes[label]!r} and {name!r} (at {image}). Correct it."
             )
     if sorted(classes) != list(range(len(classes))):
         gap = next(j for j in range(len(classes)) if j not in classes)
-        raise FileError(f"{path} has {len(classes)} classes, but none with number {gap}. Count them from 0.")
+        raise FileError(f"{path} has {len(classes)} classes, but no class number {gap}. Number them from 0.")
     return [(image.lstrip("/"), label) for image, label, _ in rows[split]], [classes[j] for j in range(len(classes))]
 
 
 def _aircraft(images: Path, variants: Path) -> tuple[list[Item], list[str]]:
-    """Lines of an image's number and its variant; the variants, in the order of their own file."""
+    """Each line has an image number and its variant; classes are in the order of variants.txt."""
     classes = [line.strip() for line in _text(variants).splitlines() if line.strip()]
     number = {name: j for j, name in enumerate(classes)}
     items = []
@@ -113,7 +113,7 @@ def _aircraft(images: Path, variants: Path) -> tuple[list[Item], list[str]]:
 
 
 def _imagenet(pictures: Path, names: Path) -> tuple[list[Item], list[str]]:
-    """Images by their sub-folder; classes in the order of classnames.txt, whose lines are a sub-folder and a name."""
+    """Labels by sub-folder; each line of classnames.txt has a sub-folder and a class name, in order."""
     lines = [line.strip().partition(" ") for line in _text(names).splitlines() if line.strip()]
     number = {wordnet: j for j, (wordnet, _, _) in enumerate(lines)}
     items = []
@@ -121,7 +121,7 @@ def _imagenet(pictures: Path, names: Path) -> tuple[list[Item], list[str]]:
         wordnet, inside, _ = path.partition("/")
         if not inside:
             raise FileError(
-                f"{pictures / path} is in no class folder. Sort the images into folders like n01440764; {_HOW}."
+                f"{pictures / path} is not in a class folder. Sort the images into folders like n01440764; {_HOW}."
             )
         if wordnet not in number:
             raise FileError(f"the folder {pictures / wordnet} is not in {names}. Add its line, or remove the folder.")

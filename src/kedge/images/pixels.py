@@ -1,9 +1,9 @@
-"""Image files in, the pixels an encoder was trained on out: PIL and numpy only.
+"""From image files to the pixels that an encoder expects, with PIL and numpy only.
 
-Two steps. `open_image` reads a file as upright RGB; `Preprocessing` resizes, crops and normalises it.
+`open_image` reads a file as upright RGB; `Preprocessing` resizes, crops and normalises it.
 
-What `open_image` does with each kind of image, and where that differs from the image processors of transformers and
-of open_clip. From the RGB image on all three agree within 2.4e-7, at every size (tests/test_images, test_openclip).
+The table shows how `open_image` reads each kind of image, and where transformers and open_clip differ. From the RGB
+image on, all three agree within 2.4e-7 at every size (tests/images/test_pixels.py, tests/encoders/test_openclip.py).
 
 | image                       | here                       | elsewhere                                               |
 |-----------------------------|----------------------------|---------------------------------------------------------|
@@ -12,14 +12,14 @@ of open_clip. From the RGB image on all three agree within 2.4e-7, at every size
 |                             |                            | converts after resizing                                 |
 | 1-bit, palette              | its colours, then resized  | transformers: the same; open_clip resizes first, which  |
 |                             |                            | picks nearest pixels                                    |
-| transparent, also palettes  | laid on white              | transformers 5: the same; 4.57 and open_clip drop the   |
-|                             |                            | transparency and show the colours hidden by it          |
+| transparent, also palettes  | on a white background      | transformers 5: the same; 4.57 and open_clip ignore     |
+|                             |                            | transparency and show the hidden colours                |
 | 16-bit greyscale            | divided by 257, rounded    | all values above 255 become white                       |
-| EXIF orientation            | turned upright             | ignored: the image lies on its side                     |
+| EXIF orientation            | turned upright             | ignored                                                 |
 | several frames              | the first                  | the same                                                |
-| floating point              | refused: range unknown     | clipped to 0…255                                        |
-| damaged or truncated        | refused with a `FileError` | an error                                                |
-| more than PIL's pixel limit | refused with a `FileError` | a warning, up to twice the limit                        |
+| floating point              | an error: range unknown    | clipped to 0…255                                        |
+| damaged or truncated        | a `FileError`              | an error                                                |
+| more than PIL's pixel limit | a `FileError`              | a warning, up to twice the limit                        |
 
 Colour profiles are ignored, here and elsewhere.
 """
@@ -43,7 +43,7 @@ from ..errors import FileError, InputError, SettingError, did_you_mean
 from ..files import existing
 
 INTERPOLATIONS = {mode.name.lower(): mode for mode in Image.Resampling}
-TURNS = {  # EXIF's orientations, but 1: upright
+TURNS = {  # by EXIF orientation; 1 is upright
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -52,22 +52,22 @@ TURNS = {  # EXIF's orientations, but 1: upright
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-VIEW_AREA = (0.08, 1.0)  # of the image, uniformly
-VIEW_RATIO = (3 / 4, 4 / 3)  # width : height, uniformly in the logarithm
-VIEW_TRIES = 10  # draws until a crop fits into the image; then the largest central one is taken
+VIEW_AREA = (0.08, 1.0)  # share of the image area, uniform
+VIEW_RATIO = (3 / 4, 4 / 3)  # width : height, log-uniform
+VIEW_TRIES = 10  # random crops to try until one fits into the image; then the largest central crop is used
 
 
 def open_image(source: str | Path | IO[bytes]) -> Image.Image:
-    """The image of a file, as upright RGB; `FileError` if it can not be read, is cut short, or is too large."""
+    """Read an image file as upright RGB; raises FileError if it is unreadable, truncated or too large."""
     if isinstance(source, (str, os.PathLike)):
         source = existing(source)
     name = str(getattr(source, "name", "the image")) if not isinstance(source, Path) else str(source)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PIL's remarks on odd metadata; the image is what counts
+            warnings.simplefilter("ignore")  # PIL's warnings about odd metadata
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(source) as image:
-                image.load()  # all of it, so that what is cut short fails here, and the file can be closed
+                image.load()  # decode everything now, so that a truncated file fails here
                 return to_rgb(image)
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         raise FileError(
@@ -78,7 +78,7 @@ def open_image(source: str | Path | IO[bytes]) -> Image.Image:
         raise FileError(f"{name} is not an image that PIL can read. Remove it, or convert it to PNG.") from error
     except InputError as error:
         raise FileError(f"{name}: {error}") from error
-    except Exception as error:  # decoders raise whatever they like on damaged data: OSError, SyntaxError, struct.error
+    except Exception as error:  # decoders raise OSError, SyntaxError, struct.error, … on damaged data
         if isinstance(error, FileError):
             raise
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -86,9 +86,9 @@ def open_image(source: str | Path | IO[bytes]) -> Image.Image:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """A PIL image as upright RGB, as the table above says."""
+    """Convert a PIL image to upright RGB (see the module's table)."""
     turn = _turn(image)
-    if image.mode.startswith("I"):  # 16 bits per pixel; older PILs read those into 32
+    if image.mode.startswith("I"):  # 16 bits per pixel; older PIL versions use 32
         values = np.asarray(image).astype(np.int64)
         if values.min() < 0 or values.max() > 0xFFFF:
             raise InputError(
@@ -103,12 +103,12 @@ def to_rgb(image: Image.Image) -> Image.Image:
     image = image if image.mode == "RGB" else image.convert("RGB")
     if turn is not None:
         image = image.transpose(turn)
-        image.info.clear()  # it says that the image is to be turned, which is done
+        image.info.clear()  # its EXIF block would have it turned again
     return image
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:
-    """How EXIF says to turn an image. (PIL's own function fails where the rest of the EXIF block is broken.)"""
+    """The rotation in the EXIF block. (PIL's own function fails if the rest of the block is broken.)"""
     with contextlib.suppress(Exception):
         return TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     return None
@@ -116,14 +116,14 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """From an RGB image to an encoder's pixels: resize, crop the centre, (value · rescale − mean) / std.
+    """From an RGB image to the input of an encoder: resize, centre crop, (value · rescale − mean) / std.
 
     | field         | meaning                                                                                    |
     |---------------|--------------------------------------------------------------------------------------------|
-    | resize        | the length of the shorter edge, or the exact (height, width), or None: as it is            |
-    | crop          | (height, width) cut from the centre, black where the image ends; None: no crop             |
+    | resize        | length of the shorter edge, or exact (height, width); None: no resize                      |
+    | crop          | (height, width) of the centre crop, padded with black; None: no crop                       |
     | interpolation | a PIL filter: "bicubic", "bilinear", "lanczos", …                                          |
-    | centre        | an odd margin is split "down" (transformers: ⌊m/2⌋) or "even" (open_clip: m/2 to even)     |
+    | centre        | rounding of an odd margin m: "down" (transformers, ⌊m/2⌋) or "even" (open_clip)            |
     """
 
     resize: int | tuple[int, int] | None
@@ -141,20 +141,20 @@ class Preprocessing:
             )
         if self.crop is None and not isinstance(self.resize, tuple):
             raise SettingError(
-                f"resize={self.resize} without a crop leaves images of different sizes. Give an exact size or a crop."
+                f"resize={self.resize} without a crop gives images of different sizes. Set an exact size or a crop."
             )
         if min(self.size) < 1 or (isinstance(self.resize, int) and self.resize < 1) or min(self.std) <= 0:
             raise SettingError(f"sizes and std must be positive: resize={self.resize}, crop={self.crop}, {self.std=}.")
 
     @property
     def size(self) -> tuple[int, int]:
-        """(height, width) of the pixels that come out."""
+        """(height, width) of the output."""
         size = self.crop or self.resize
         assert isinstance(size, tuple)
         return size
 
     def __call__(self, image: Image.Image) -> Tensor:
-        """3×h×w float32."""
+        """Preprocess an image: 3×h×w float32."""
         image = self._resized(to_rgb(image))
         if self.crop:
             height, width = self.crop
@@ -163,9 +163,9 @@ class Preprocessing:
         return self._normalised(image)
 
     def views(self, image: Image.Image, count: int, rng: np.random.Generator) -> Tensor:
-        """count×3×h×w: view 0 is the image itself; the others are random crops, resized, half of them mirrored.
+        """count×3×h×w: view 0 is the image itself; the others are random crops, resized and half of them mirrored.
 
-        A crop has 8 to 100 % of the image's area and a ratio of 3:4 to 4:3 times that of the pixels that come out.
+        A crop has 8 to 100 % of the image area, and 3/4 to 4/3 of the aspect ratio of the output.
         """
         image = to_rgb(image)
         height, width = self.size
@@ -177,7 +177,7 @@ class Preprocessing:
         return torch.stack(shown)
 
     def describe(self) -> dict[str, Any]:
-        """Every field as JSON."""
+        """All fields, as JSON types."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     def _resized(self, image: Image.Image) -> Image.Image:
@@ -187,21 +187,23 @@ class Preprocessing:
             height, width = self.resize
         else:
             short = min(image.size)
-            width, height = (int(self.resize * edge / short) for edge in image.size)  # ⌊·⌋, as all processors do
+            width, height = (
+                int(self.resize * edge / short) for edge in image.size
+            )  # rounded down, as in transformers and open_clip
             if width * height > (Image.MAX_IMAGE_PIXELS or float("inf")):
                 raise InputError(
                     f"an image of {image.width}×{image.height} pixels is too long and thin: with a shorter edge of "
-                    f"{self.resize} it has {width * height:,} pixels. Crop it."
+                    f"{self.resize} it would have {width * height:,} pixels. Crop it."
                 )
         return image.resize((width, height), INTERPOLATIONS[self.interpolation])
 
     def _margin(self, pixels: int) -> int:
-        """Of this many pixels too many (or, if negative, missing), how many lie before the crop."""
+        """Pixels before the crop, if the image has this many more than the crop (or, if negative, fewer)."""
         return pixels // 2 if self.centre == "down" else round(pixels / 2)
 
     @cached_property
     def _table(self) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """256×3: the float of each 8-bit value in each channel, rounded once."""
+        """256×3: the normalised value of each 8-bit value in each channel, rounded once."""
         values = np.arange(256, dtype=np.float64)[:, None] * self.rescale
         table: np.ndarray[Any, Any] = (values - np.array(self.mean)) / np.array(self.std)
         return table.astype(np.float32)

@@ -1,1 +1,1 @@
-"""For people: images or features in, labels out."""
+"""Label images or features: adapt, Stream, classify, and what their results can do."""

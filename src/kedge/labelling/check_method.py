@@ -295,7 +295,7 @@ def memory_is_as_declared(method: Any) -> None:
 def saved_stream_continues(method: Any) -> None:
     """A stream that is saved and loaded continues with identical bits."""
     batches = [_batch(method, 5, 7, seed=seed) for seed in range(4)]
-    stream = Stream(method=method, text_features=batches[0].head)
+    stream = Stream(batches[0].head, method)
     for batch in batches[:2]:
         _step(stream, batch)
     with tempfile.TemporaryDirectory() as folder:
@@ -424,7 +424,7 @@ def _advance(method: Any, state: Any, batch: Batch) -> Step:
 def _step(stream: Stream, batch: Batch) -> Tensor:
     """The probabilities of the next batch of a stream."""
     z = stream.step(batch.features.clone(), batch.views, images=batch.images, encoder=batch.encoder).probs
-    return z  # type: ignore[no-any-return]
+    return z
 
 
 def _run(method: Any, batch: Batch) -> Step:

@@ -1,8 +1,8 @@
-"""Images whose label the adaptation corrected, and those it broke, on one sheet: what the numbers look like.
+"""A picture of images whose label the adaptation corrected, and of images whose label it made wrong.
 
     contact_sheet(predictions, Path("contact.png"), title="StatA on …")
 
-Shown are images drawn at random with a seed, as many of either kind; the counts of all are in the headings.
+The images are a random sample of both groups; the headings have the total counts.
 """
 
 from __future__ import annotations
@@ -17,22 +17,25 @@ from ..files import written_by_rename
 from ..images.pixels import open_image
 from .predictions import Predictions
 
-COLUMNS, ROWS = 10, 2  # of either kind
-SIDE, GAP = 1.0, 0.18  # inches: of an image, and between two
-TEXT = 0.64  # of the three lines under it
-TOP, BAND = 0.95, 0.5  # of the title, and of a kind's heading
-LONGEST = 14  # letters of a name
+COLUMNS, ROWS = 10, 2  # of images, per group
+SIDE, GAP = 1.0, 0.18  # inches: side of an image, and gap between images
+TEXT = 0.64  # inches: the three lines of text below an image
+TOP, BAND = 0.95, 0.5  # inches: title, and heading of a group
+LONGEST = 14  # letters of a class name that are shown
 INK, MUTED, GOOD, BAD = "#1b1f24", "#5b646e", "#1a7f4b", "#b3261e"
 
 
 def contact_sheet(predictions: Predictions, path: str | Path, title: str, seed: int = 0) -> Path:
-    """Draw the sheet as PNG; the predictions must be of images that are on disk, and have true labels."""
+    """Write the picture as PNG. The images must be on disk and have true labels."""
     from matplotlib.figure import Figure
 
     features = predictions.features
     root = features.provenance.get("root")
     if features.labels is None or features.paths is None or not root:
-        raise InputError("a contact sheet needs images on disk and their true labels; these features lack one of them.")
+        raise InputError(
+            "a contact sheet needs images on disk and their true labels; these features lack one of them. "
+            "Extract them from a folder with one sub-folder per class."
+        )
     truth, before, after = (
         labels.numpy() for labels in (features.labels, predictions.zero_shot_labels, predictions.labels)
     )
@@ -45,7 +48,7 @@ def contact_sheet(predictions: Predictions, path: str | Path, title: str, seed: 
     figure = Figure(figsize=(width, height), facecolor="white")
 
     def write(x: float, y: float, text: str, size: float, colour: str = INK, weight: str = "normal") -> None:
-        """At inches from the left and from the top."""
+        """Write text at (x, y), in inches from the left and from the top."""
         figure.text(x / width, 1 - y / height, text, size=size, color=colour, weight=weight, parse_math=False)
 
     def name(classes: NDArray[np.int64], index: int) -> str:
@@ -54,12 +57,12 @@ def contact_sheet(predictions: Predictions, path: str | Path, title: str, seed: 
 
     write(GAP, 0.38, title, 15, weight="bold")
     wrong = len(truth) - stayed - len(corrected) - len(broken)
-    counts = f"{stayed:,} of {len(truth):,} labels stayed as they were; {wrong:,} went from wrong to wrong"
-    write(GAP, 0.68, f"{counts}. In bold the true label.", 10.5, MUTED)
+    counts = f"{stayed:,} of {len(truth):,} labels did not change; {wrong:,} changed from wrong to wrong"
+    write(GAP, 0.68, f"{counts}. The true label is in bold.", 10.5, MUTED)
     top, random = TOP, np.random.default_rng(seed)
     for kind, found, colour in (("corrected", corrected, GOOD), ("broken", broken, BAD)):
         shown = sorted(random.permutation(found)[: COLUMNS * ROWS].tolist())
-        how = f", {len(shown)} of them drawn at random" if len(shown) < len(found) else ""
+        how = f", a random sample of {len(shown)}" if len(shown) < len(found) else ""
         write(GAP, top + 0.25, f"{len(found):,} {kind}{how}", 12, colour, "bold")
         for at, index in enumerate(shown):
             x, y = GAP + at % COLUMNS * (SIDE + GAP), top + BAND + at // COLUMNS * (SIDE + TEXT)

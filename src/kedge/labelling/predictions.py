@@ -1,16 +1,16 @@
-"""The labels of images, one by one, as rows and in sum: what `kedge.classify` returns and `kedge adapt` writes.
+"""Predictions: the labels of a set of images, as rows and as a summary.
 
-| column                | what                                                                         |
-|-----------------------|------------------------------------------------------------------------------|
-| image                 | the image's path if the feature file has paths, else its index, from 0       |
-| label                 | name of the most probable class after adaptation                             |
-| probability           | its probability, in as many digits as give the same number back              |
-| zero_shot_label       | name of the class the encoder chose by itself                                |
-| zero_shot_probability | its zero-shot probability                                                    |
-| changed               | is it another class now? Compared by class, since two may have the same name |
+| column                | what                                                                        |
+|-----------------------|-----------------------------------------------------------------------------|
+| image                 | path of the image if the features have paths, else its index, from 0        |
+| label                 | name of the most probable class after adaptation                            |
+| probability           | its probability, with enough digits to read the same number back            |
+| zero_shot_label       | name of the most probable class of the encoder alone                        |
+| zero_shot_probability | its probability                                                             |
+| changed               | do the two class numbers differ? Names may not: two classes may share one   |
 
     features = kedge.FeatureSet.load("birds.safetensors")
-    Predictions(features, kedge.adapt(features)).write("labels.csv")
+    kedge.Predictions(features, kedge.adapt(features)).write("labels.csv")
 """
 
 from __future__ import annotations
@@ -20,82 +20,99 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
-import torch
 from torch import Tensor
 
-from ..arrays import Array
 from ..errors import FileError, InputError, MissingExtra
 from ..features.feature_set import FeatureSet
 from ..files import check_writable, written_by_rename
+from ..words import count, percent
 from .stream import Result
 
 SUFFIXES = (".csv", ".json", ".parquet")
+SHOWN = 5  # images that `print(predictions)` lists
 
 
 def check_output(path: str | Path) -> Path:
-    """Refuse, before any work, a path that `Predictions.write` could not write."""
+    """Raise FileError if `Predictions.write` cannot write to this path: called before any work."""
     path = check_writable(path)
     if path.suffix.lower() not in SUFFIXES:
         found = f"the suffix {path.suffix!r}" if path.suffix else "no suffix"
-        raise FileError(f"can not write {path}: it has {found}. Choose from {', '.join(SUFFIXES)}, or - for stdout.")
+        raise FileError(f"cannot write {path}: it has {found}. Choose from {', '.join(SUFFIXES)}, or - for stdout.")
     if path.suffix.lower() == ".parquet":
         try:
             import pyarrow.parquet  # noqa: F401
         except ImportError as error:
             raise MissingExtra(
-                f"can not write {path}: pyarrow is not installed. "
+                f"cannot write {path}: pyarrow is not installed. "
                 'Install it with: pip install "kedge[parquet]"; or write .csv or .json.'
             ) from error
     return path
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Predictions:
-    """A result with the images and classes it is of, row by row and in sum."""
+    """The labels of all images of a feature set."""
 
     features: FeatureSet
-    result: Result  # probabilities and class numbers
+    result: Result[Tensor]
 
     def __post_init__(self) -> None:
         n, k = self.result.probs.shape
         if (n, k) != (len(self.features), self.features.head.k):
             raise InputError(
-                f"the result is of {n} images and {k} classes, the features of {len(self.features)} and "
+                f"the result has {n} images and {k} classes; the features have {len(self.features)} and "
                 f"{self.features.head.k}. Pass the features that were adapted."
             )
+
+    def __repr__(self) -> str:
+        summary, shown = self.summary(), [f"  {_in_words(row)}" for row in islice(self.rows(), SHOWN)]
+        images, classes, changed = summary["images"], summary["classes"], summary["changed"]
+        lines = [
+            f"Predictions: {count(images, 'image')}, {count(classes, 'class')}, method {summary.get('method')}",
+            f"  {count(changed, 'label')} changed ({percent(changed / images)}), encoder {self.features.encoder}",
+        ]
+        if summary["accuracy"] is not None:
+            before, after = summary["zero_shot_accuracy"], summary["accuracy"]
+            lines.append(f"  accuracy {percent(before)} zero-shot, {percent(after)} adapted")
+        if self.skipped:
+            lines.append(f"  {count(len(self.skipped), 'image')} left out: see .skipped")
+        if images > SHOWN:
+            shown.append(f"  … ({images - SHOWN:,} more)")
+        return "\n".join(lines + shown)
 
     @cached_property
     def labels(self) -> Tensor:
         """Class numbers after adaptation, n."""
-        return _tensor(self.result.labels)
+        return self.result.labels.cpu()
 
     @cached_property
     def zero_shot_labels(self) -> Tensor:
-        """Class numbers by the encoder alone, n."""
-        return _tensor(self.result.zero_shot).argmax(dim=1)
+        """Class numbers of the encoder alone, n."""
+        return self.result.zero_shot.argmax(dim=1).cpu()
 
     @property
     def paths(self) -> tuple[str, ...] | None:
-        """Of the images, n, relative to the folder they were in; None if they have none."""
+        """Paths of the images, n, relative to their folder; None if unknown."""
         return self.features.paths
 
     @cached_property
     def names(self) -> list[str]:
-        """Names of the classes after adaptation, n."""
+        """Class names after adaptation, n."""
         names = self.features.head.class_names
         return [names[j] for j in self.labels.tolist()]
 
     @property
     def skipped(self) -> Mapping[str, str]:
-        """Images that could not be read, by path, and why; they have no label."""
+        """Images that could not be read, and so have no label: path → reason."""
         return {entry["path"]: entry["reason"] for entry in self.features.provenance.get("skipped", ())}
 
     @cached_property
     def columns(self) -> dict[str, Any]:
-        """Every column by name: a list or a numpy array of n entries."""
+        """The columns of the module's table, each a list or numpy array with n entries."""
         names = self.features.head.class_names
         return {
             "image": list(self.features.paths or range(len(self.features))),
@@ -107,28 +124,28 @@ class Predictions:
         }
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """One row per image, of plain Python values."""
+        """One row per image, with plain Python values."""
         plain = {**self.columns, "changed": self.columns["changed"].tolist()}
         for name in ("probability", "zero_shot_probability"):
-            # by their shortest decimals: 0.9 of float32 stays 0.9 instead of 0.8999999761581421
+            # the shortest decimals: float32 0.9 stays 0.9 instead of 0.8999999761581421
             plain[name] = map(float, map(str, plain[name]))
         for entries in zip(*plain.values(), strict=True):
             yield dict(zip(plain, entries, strict=True))
 
     def summary(self) -> dict[str, Any]:
-        """What the method says of its work, and counts; accuracies (0 to 1) are None without true labels."""
+        """What the method reports, and counts. Accuracies are from 0 to 1, or None without true labels."""
         truth = self.features.labels
         return {
             **self.result.info,
             "images": len(self.features),
             "classes": self.features.head.k,
-            "changed": int((self.labels != self.zero_shot_labels).sum()),
+            "changed": self.result.changed,
             "zero_shot_accuracy": None if truth is None else _share(self.zero_shot_labels == truth),
             "accuracy": None if truth is None else _share(self.labels == truth),
         }
 
     def write(self, path: str | Path) -> None:
-        """Write the rows, by rename, as the suffix says: .csv, .json (an array of objects) or .parquet."""
+        """Write the rows to a .csv, .json (an array of objects) or .parquet file."""
         path = check_output(path)
         with written_by_rename(path) as temporary:
             if path.suffix.lower() == ".parquet":
@@ -151,18 +168,20 @@ class Predictions:
             writer.writerow({**row, "changed": "true" if row["changed"] else "false"})
 
     def _write_json(self, file: TextIO) -> None:
-        for number, row in enumerate(self.rows()):  # a row per line, so that people can read and compare it
+        for number, row in enumerate(self.rows()):  # one line per row, so that it can be read and compared
             file.write((",\n" if number else "[\n") + json.dumps(row, ensure_ascii=False))
         file.write("\n]\n")
 
 
-def _tensor(array: Array) -> Tensor:
-    return torch.as_tensor(array).cpu()
+def _of_class(probs: Tensor, classes: Tensor) -> Tensor:
+    """The probability of class c_i for image i, n."""
+    return probs.cpu().gather(1, classes[:, None]).squeeze(1)
 
 
-def _of_class(probs: Array, classes: Tensor) -> Tensor:
-    """p_i of class c_i, n."""
-    return _tensor(probs).gather(1, classes[:, None]).squeeze(1)
+def _in_words(row: Mapping[str, Any]) -> str:
+    """`photos/1.jpg: cat (0.98), zero-shot dog (0.51)`; without the second half if they are the same class."""
+    zero_shot = f", zero-shot {row['zero_shot_label']} ({row['zero_shot_probability']:.2f})"
+    return f"{row['image']}: {row['label']} ({row['probability']:.2f}){zero_shot if row['changed'] else ''}"
 
 
 def _share(hits: Tensor) -> float:

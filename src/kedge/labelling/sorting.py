@@ -1,6 +1,6 @@
-"""Images copied into folders by their label: `sort_into(predictions, "sorted")` makes `sorted/cat/photo.jpg`.
+"""Copy images into folders by label: `sort_into(predictions, "sorted")` makes `sorted/cat/photo.jpg`.
 
-Nothing is ever overwritten: the folder must be new or empty, and it gets its name only when every copy is in it.
+Nothing is overwritten: the folder must be new or empty. It appears only when all images have been copied.
 """
 
 from __future__ import annotations
@@ -17,32 +17,34 @@ from ..errors import FileError, InputError
 from ..progress import track
 from .predictions import Predictions
 
-LONGEST = 200  # bytes of a folder's name: with a number it stays below what file systems take
+LONGEST = 200  # bytes of a folder name: with a number added, below the limit of file systems
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]+')
-_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # names that Windows keeps for itself
+_RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # reserved on Windows
 
 
 def check_target(folder: str | Path, root: str | Path | None) -> Path:
-    """Refuse, before any work, images of unknown `root`, and a folder that is not empty or lies among them."""
+    """Raise an error if images below `root` cannot be sorted into `folder`: called before any work."""
     folder = Path(folder)
     if not root:
-        raise InputError("only images can be sorted, and these features do not say where theirs are.")
+        raise InputError(
+            "cannot sort the images: the feature file does not have their paths. Make it with `kedge extract`."
+        )
     if folder.resolve().is_relative_to(Path(root).resolve()):
-        raise FileError(f"can not sort into {folder}: it is inside {root}, with the images. Choose a place outside.")
+        raise FileError(f"cannot sort into {folder}: it is inside {root}, with the images. Choose a folder outside.")
     if os.path.isdir(folder):
         if any(folder.iterdir()):
-            raise FileError(f"can not sort into {folder}: it is not empty. Name a new folder.")
+            raise FileError(f"cannot sort into {folder}: it is not empty. Name a new folder.")
     elif os.path.exists(folder):
-        raise FileError(f"can not sort into {folder}: it is a file. Name a new folder.")
+        raise FileError(f"cannot sort into {folder}: it is a file. Name a new folder.")
     elif not folder.absolute().parent.is_dir():
-        raise FileError(f"can not sort into {folder}: there is no folder {folder.parent}. Create it first.")
+        raise FileError(f"cannot sort into {folder}: there is no folder {folder.parent}. Create it first.")
     if not os.access(folder.absolute().parent, os.W_OK):
-        raise FileError(f"can not sort into {folder}: permission denied. Choose another place.")
+        raise FileError(f"cannot sort into {folder}: permission denied. Choose another place.")
     return folder
 
 
 def sort_into(predictions: Predictions, folder: str | Path) -> Path:
-    """Copy every image of the predictions into `folder`/its label/; a name that is taken there gets a number."""
+    """Copy every image to `folder`/label/; if two images have the same file name, the second gets a number."""
     features = predictions.features
     root = features.provenance.get("root") if features.paths else None
     folder = check_target(folder, root)
@@ -63,13 +65,17 @@ def sort_into(predictions: Predictions, folder: str | Path) -> Path:
             try:
                 shutil.copy2(Path(str(root)) / path, copy)
             except OSError as error:
-                raise FileError(f"can not copy {path} into {folder}: {error.strerror or error}.") from error
+                raise FileError(
+                    f"cannot copy {path} into {folder}: {error.strerror or error}. Put it right and run it again."
+                ) from error
         try:
             if folder.exists():
-                folder.rmdir()  # it is empty, or this fails
+                folder.rmdir()  # fails if it is no longer empty
             unfinished.rename(folder)
         except OSError as error:
-            raise FileError(f"can not make the folder {folder}: {error.strerror or error}.") from error
+            raise FileError(
+                f"cannot create the folder {folder}: {error.strerror or error}. Choose another place."
+            ) from error
     return folder
 
 
@@ -80,7 +86,7 @@ def _numbered(name: str, times: int) -> str:
 
 
 def folder_names(class_names: Iterable[str]) -> list[str]:
-    """A name per class that every file system takes, and that no other class has, capitals or not."""
+    """One folder name per class: valid on every file system, and unique even if case is ignored."""
     found: list[str] = []
     for name in class_names:
         safe = _UNSAFE.sub("_", name).strip(" .").encode()[:LONGEST].decode(errors="ignore").rstrip(" .") or "_"

@@ -1,20 +1,32 @@
-"""Label a batch, or a stream of batches: the door most people use.
+"""Label one batch, or a stream of batches.
 
-r = kedge.adapt(image_features, text_features)          # one batch
-s = kedge.Stream("stata", text_features); s.step(batch)  # batch after batch, with the method's memory between them
+result = kedge.adapt(image_features, text_features)    # one batch
+stream = kedge.Stream(text_features)                   # many batches; the method may remember earlier ones
+result = stream.step(batch)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, overload
 
 import torch
 from torch import Tensor
 
-from ..arrays import Array, as_tensor, check_count, check_unit_rows, like_input, unit_rows, working
+from ..arrays import (
+    A,
+    Array,
+    Integers,
+    as_tensor,
+    check_count,
+    check_unit_rows,
+    effective_classes,
+    like_input,
+    unit_rows,
+    working,
+)
 from ..errors import FileError, InputError, SettingError
 from ..features.feature_set import FeatureSet
 from ..features.text_head import CLIP_LOGIT_SCALE, TextHead, check_same_dimension
@@ -22,49 +34,91 @@ from ..methods.contract import Batch, Method, State, check_needs, known_labels
 from ..methods.registry import build, list_methods
 from ..methods.settings import settings_of
 from ..tensor_files import load_tensors, save_tensors
+from ..words import count
 
 KIND, VERSION = "stream", 1
 FIELDS = ("method", "settings", "logit_scale", "class_names", "has_state", "steps", "normalize")
 
 
-@dataclass(frozen=True, eq=False)
-class Result:
-    """Labels of one batch, as arrays of the kind that came in."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Generic[A]):
+    """The labels of one batch, as arrays of the same kind as its image features."""
 
-    probs: Array  # n×k, rows sum to 1
-    labels: Array  # n, the argmax of probs
-    zero_shot: Array  # n×k, the encoder's own probabilities
-    info: dict[str, Any]  # what the method says happened, and the effective number of classes
+    probs: A  # n×k, rows sum to 1
+    labels: A  # n, the argmax of probs
+    zero_shot: A  # n×k, the probabilities of the encoder alone
+    info: dict[str, Any]  # what the method reports, and the effective number of classes
+
+    @property
+    def changed(self) -> int:
+        """How many labels differ from zero-shot."""
+        return int((self.labels != self.zero_shot.argmax(1)).sum())
+
+    def __repr__(self) -> str:
+        n, k = self.probs.shape
+        return (
+            f"Result: {count(n, 'image')}, {count(k, 'class')}, method {self.info.get('method', 'unknown')}\n"
+            f"  {count(self.changed, 'label')} changed\n"
+            f"  probs, zero_shot: {n}×{k} {self.probs.dtype}; labels: {n}; info: {', '.join(self.info)}"
+        )
 
 
+@overload
 def adapt(
-    image_features: Array | FeatureSet,
-    text_features: Array | TextHead | None = None,
-    method: str | Method = "stata",
+    image_features: FeatureSet,
+    text_features: None = None,
+    method: str | Method = "kedge",
     logit_scale: float = CLIP_LOGIT_SCALE,
     normalize: bool = False,
     images: Tensor | None = None,
     encoder: torch.nn.Module | None = None,
-    known: Array | None = None,
+    known: Integers | None = None,
     **settings: Any,
-) -> Result:
+) -> Result[Tensor]: ...
+
+
+@overload
+def adapt(
+    image_features: A,
+    text_features: Array | TextHead,
+    method: str | Method = "kedge",
+    logit_scale: float = CLIP_LOGIT_SCALE,
+    normalize: bool = False,
+    images: Tensor | None = None,
+    encoder: torch.nn.Module | None = None,
+    known: Integers | None = None,
+    **settings: Any,
+) -> Result[A]: ...
+
+
+def adapt(
+    image_features: Any,
+    text_features: Any = None,
+    method: str | Method = "kedge",
+    logit_scale: float = CLIP_LOGIT_SCALE,
+    normalize: bool = False,
+    images: Tensor | None = None,
+    encoder: torch.nn.Module | None = None,
+    known: Integers | None = None,
+    **settings: Any,
+) -> Result[Any]:
     """Label n images jointly.
 
-    image_features: n×d unit rows, numpy or torch, any float type; or a FeatureSet (then leave text_features out).
-    text_features: k×d unit rows, one per class; or a TextHead, which brings its own logit scale.
-    method: a registered name (see `kedge.methods()`), with its **settings; or a method object.
-    normalize: scale rows to unit norm first, instead of refusing others.
-    images, encoder: for methods that adapt the encoder: n images as it takes them, of which the features are.
+    image_features: n×d unit rows, numpy or torch, any float type; or a FeatureSet, which has its own text features.
+    text_features: k×d unit rows, one per class; or a TextHead, which has its own logit scale.
+    method: a registered name (see `kedge.list_methods()`) with its **settings, or a method object.
+    normalize: scale rows to unit norm. Otherwise rows without unit norm are an error.
+    images, encoder: for methods that adapt the encoder: the n images as its input, and the encoder itself.
     known: labels given by a person, n whole numbers: a class 0…k−1, −1 if unknown, −2 (kedge.NONE) if none of them.
         For methods that use them (`Traits.known`).
 
-    Returns a Result of the input's array kind and device: float64 in, float64 out; every narrower float gives float32.
+    Returns a Result with arrays of the input's kind, on its device: float64 for float64, float32 for any other type.
     """
     chosen = build(method, settings)
     views = None
     if isinstance(image_features, FeatureSet):
         if text_features is not None:
-            raise InputError("a FeatureSet brings its own text features; pass it alone, or pass two arrays.")
+            raise InputError("a FeatureSet has its own text features; got others too. Pass it alone, or two arrays.")
         views, text_features = image_features.views, image_features.head
         image_features = image_features.image_features
     x = as_tensor(image_features, "image_features", ndim=2)
@@ -75,15 +129,21 @@ def adapt(
 
 
 class Stream:
-    """A method on its way along a stream of batches.
+    """A method that labels a stream of batches, one after the other.
 
-    Works on the device and in the precision of `text_features`; each result has the kind of the batch that was given.
+    It computes on the device and in the precision of `text_features`; each result has the kind of its batch.
+    Several threads may use one stream: its steps then run one at a time, in the order in which they arrive.
+    Different streams run in parallel.
+
+    text_features: k×d unit rows, one per class; or a TextHead, which has its own logit scale.
+    method: a registered name (see `kedge.list_methods()`) with its **settings, or a method object.
+    normalize: scale rows to unit norm. Otherwise rows without unit norm are an error.
     """
 
     def __init__(
         self,
-        method: str | Method,
         text_features: Array | TextHead,
+        method: str | Method = "kedge",
         logit_scale: float = CLIP_LOGIT_SCALE,
         normalize: bool = False,
         **settings: Any,
@@ -91,53 +151,73 @@ class Stream:
         self.method = build(method, settings)
         self.head = _head(text_features, logit_scale, normalize)
         self.normalize = normalize
+        self._lock = threading.Lock()
         self.reset()
 
     def reset(self) -> None:
-        """Forget every batch seen."""
-        self.state: State | None = self.method.init(self.head)
-        self.steps = 0
+        """Forget all batches."""
+        with self._lock:
+            self.state: State | None = self.method.init(self.head)
+            self.steps = 0
 
     def step(
         self,
-        batch: Array,
+        batch: A,
         views: Array | None = None,
         *,
         images: Tensor | None = None,
         encoder: torch.nn.Module | None = None,
-        known: Array | None = None,
-    ) -> Result:
-        """Label the next batch: n×d, and n×v×d views if the method needs them. If it fails, the stream is as before.
+        known: Integers | None = None,
+    ) -> Result[A]:
+        """Label the next batch (n×d) jointly. After an error the stream is as before the step.
 
-        A method that adapts the encoder needs it and the n images too; the encoder itself is never changed.
+        views: n×v×d, for methods that need them.
+        images, encoder: for methods that adapt the encoder: the n images as its input, and the encoder itself, which
+        stays unchanged.
         known: labels given by a person, as in `adapt`.
         """
-        self.state, result = _labelled(
-            self.method, self.head, self.state, batch, views, self.normalize, images, encoder, known
-        )
-        self.steps += 1
+        with self._lock:
+            self.state, result = _labelled(
+                self.method, self.head, self.state, batch, views, self.normalize, images, encoder, known
+            )
+            self.steps += 1
         return result
 
+    def __repr__(self) -> str:
+        return f"Stream: {self.method!r}\n  after {count(self.steps, 'batch')}\n  {self.head!r}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            return {name: value for name, value in vars(self).items() if name != "_lock"}  # locks cannot be copied
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=threading.Lock())
+
     def save(self, path: str | Path) -> None:
-        """Write the stream as it stands, by rename; `Stream.load` goes on from there, bit for bit."""
+        """Write the stream to a file. `Stream.load` continues from there, bit for bit."""
         if not hasattr(self.method, "__dataclass_fields__"):
-            raise SettingError(f"a {type(self.method).__name__} is not a dataclass, so its settings can not be saved.")
+            raise SettingError(
+                f"cannot save a stream of {type(self.method).__name__}: it is not a dataclass, so its settings are "
+                "unknown. Make it a frozen dataclass."
+            )
+        with self._lock:
+            state, steps = self.state, self.steps
         tensors = {"text_features": self.head.features}
-        tensors.update({f"state.{name}": value.clone() for name, value in (self.state or {}).items()})
+        tensors.update({f"state.{name}": value.clone() for name, value in (state or {}).items()})
         meta = {
             "method": self.method.name,
             "settings": settings_of(self.method),
             "logit_scale": self.head.logit_scale,
             "class_names": list(self.head.class_names),
-            "has_state": self.state is not None,
-            "steps": self.steps,
+            "has_state": state is not None,
+            "steps": steps,
             "normalize": self.normalize,
         }
         save_tensors(path, KIND, VERSION, tensors, meta)
 
     @classmethod
     def load(cls, path: str | Path, method: Method | None = None) -> Stream:
-        """Go on where `save` stopped. A method that is not registered must be passed, with the same settings."""
+        """Continue a saved stream. A method that is not registered must be passed, with the same settings."""
         tensors, meta = load_tensors(path, KIND, VERSION, FIELDS)
         if method is None and meta["method"] not in list_methods():
             raise FileError(
@@ -146,11 +226,12 @@ class Stream:
             )
         chosen = build(meta["method"], meta["settings"]) if method is None else build(method)
         if chosen.name != meta["method"] or settings_of(chosen) != meta["settings"]:
-            raise FileError(f"{path} is a stream of {meta['method']!r} with {meta['settings']}; got {chosen!r}.")
-        stream = cls.__new__(cls)
-        stream.method = chosen
-        stream.head = TextHead(tensors["text_features"].clone(), meta["logit_scale"], tuple(meta["class_names"]))
-        stream.normalize = meta["normalize"]
+            raise FileError(
+                f"{path} is a stream of {meta['method']!r} with {meta['settings']}; got {chosen!r}. "
+                "Pass a method with the same settings."
+            )
+        head = TextHead(tensors["text_features"].clone(), meta["logit_scale"], tuple(meta["class_names"]))
+        stream = cls(head, chosen, normalize=meta["normalize"])
         stream.steps = meta["steps"]
         state = {name.removeprefix("state."): v.clone() for name, v in tensors.items() if name.startswith("state.")}
         stream.state = state if meta["has_state"] else None
@@ -167,14 +248,14 @@ def _labelled(
     method: Method,
     head: TextHead,
     state: State | None,
-    features: Array,
+    features: A,
     views: Array | None,
     normalize: bool,
     images: Tensor | None,
     encoder: torch.nn.Module | None,
-    known: Array | None,
-) -> tuple[State | None, Result]:
-    """Check a batch, take one step, give the result the input's kind."""
+    known: Integers | None,
+) -> tuple[State | None, Result[A]]:
+    """Check a batch, label it, and convert the result to the kind of the input."""
     x = _checked_rows(features, "image_features", 2, head, normalize)
     batch = Batch(
         x,
@@ -190,14 +271,13 @@ def _labelled(
         check_count(len(batch.views), len(batch.features), "views")
     with torch.no_grad():
         step = method.step(state, batch)
-        info: Mapping[str, Any] = {"method": method.name, **step.info, "effective_classes": effective_classes(step.z)}
         if "log_zero_shot" in vars(batch):
             zero_shot = batch.log_zero_shot.exp()
-        else:  # the method did without: then no array of logarithms is kept beside the probabilities
+        else:  # the method never computed zero-shot; exp in place saves memory
             zero_shot = head.log_zero_shot(batch.features).exp_()
+        info = {"method": method.name, **step.info, "effective_classes": effective_classes(step.z.sum(dim=0))}
         out = like_input(features)
-        result = Result(out(step.z), out(step.z.argmax(dim=1)), out(zero_shot), dict(info))
-    return step.state, result
+        return step.state, Result(out(step.z), out(step.z.argmax(dim=1)), out(zero_shot), info)
 
 
 def _checked_rows(array: Array, name: str, ndim: int, head: TextHead, normalize: bool) -> Tensor:
@@ -205,9 +285,3 @@ def _checked_rows(array: Array, name: str, ndim: int, head: TextHead, normalize:
     check_same_dimension(x, head, name)
     check_unit_rows(x, name, normalize=normalize)
     return unit_rows(x, normalize=normalize, like=head.features)
-
-
-def effective_classes(z: Tensor) -> float:
-    """exp of the entropy of the mean assignment: k when all classes are equally present, 1 when only one is."""
-    share = z.mean(dim=0)
-    return float(torch.special.entr(share).sum().exp())

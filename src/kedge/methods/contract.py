@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..arrays import Array
+from ..arrays import Integers
 from ..errors import InputError
 from ..features.text_head import TextHead
 
@@ -100,7 +100,7 @@ class Prepares(Protocol):
         """Tables with a row per image. Later batches of these images get their rows in `Batch.tables`."""
 
 
-def known_labels(known: Array, n: int, k: int) -> Tensor:
+def known_labels(known: Integers, n: int, k: int) -> Tensor:
     """Labels given by a person (numpy, torch or list) as int64, n: each UNKNOWN, NONE or a class number 0…k−1."""
     found = known.detach().cpu().numpy() if isinstance(known, Tensor) else np.asarray(known)
     if found.dtype.kind not in "iu":

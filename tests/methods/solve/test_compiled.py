@@ -25,7 +25,9 @@ from kedge.methods.solve import compiled_neighbours as _fast_neighbours
 
 def largest_difference(x: torch.Tensor, t: torch.Tensor, logit_scale: float = 100.0, **settings: object) -> float:
     """Between compiled and torch, in z."""
-    results = [kedge.adapt(x, t, logit_scale=logit_scale, compiled=on, **settings) for on in (True, False)]
+    results = [
+        kedge.adapt(x, t, method="stata", logit_scale=logit_scale, compiled=on, **settings) for on in (True, False)
+    ]
     assert results[0].info["iterations"] == results[1].info["iterations"]
     assert results[0].info["change"] == pytest.approx(results[1].info["change"], abs=1e-3)
     return float((results[0].probs - results[1].probs).abs().max())
@@ -137,13 +139,13 @@ def test_what_is_not_a_number_stays_within_its_arrays() -> None:
 @pytest.mark.parametrize("threaded", [False, True], ids=["one thread", "two threads"])
 def test_in_blocks(threaded: bool, monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
     f = simulate(500, 30, d=32, k_eff=6, seed=7)
-    whole = kedge.adapt(f).probs
+    whole = kedge.adapt(f, method="stata").probs
     monkeypatch.setattr(_fast, "NEAR", 0)
     monkeypatch.setattr(_fast, "BLOCK_ROWS", 64)
     monkeypatch.setattr(_fast_neighbours, "SIDE", 37)
     monkeypatch.setattr(_fast_neighbours, "SHARED_SIDE", 37)
     monkeypatch.setattr(_fast, "THREADED_ENTRIES", 1 if threaded else 10**9)
-    torch.testing.assert_close(kedge.adapt(f).probs, whole, atol=2e-6, rtol=0)
+    torch.testing.assert_close(kedge.adapt(f, method="stata").probs, whole, atol=2e-6, rtol=0)
 
 
 def weighed(
@@ -210,7 +212,7 @@ def test_what_is_at_rest_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(_kernels, "choose", counted)
     monkeypatch.setattr(_kernels, "iterate", _kernels.iterate.py_func)
-    kedge.adapt(simulate(64, 100, k_eff=10, seed=0), iterations=60)
+    kedge.adapt(simulate(64, 100, k_eff=10, seed=0), method="stata", iterations=60)
     assert fitted[0] > 10
     assert fitted[9] < fitted[0] / 2
     assert fitted[-1] == 0
@@ -283,7 +285,7 @@ def test_what_changed_little_since_the_last_fit(monkeypatch: pytest.MonkeyPatch)
         return result(solver)
 
     monkeypatch.setattr(_fast.Solver, "result", keep)
-    kedge.adapt(simulate(64, 100, k_eff=10, seed=0))
+    kedge.adapt(simulate(64, 100, k_eff=10, seed=0), method="stata")
     ((solver, x, log_y),) = solvers
     share, left_out = solver.rows[_kernels.SHARE + solver.now], 0
     phi = np.hstack([x - solver.centre, (x - solver.centre) ** 2])
@@ -363,8 +365,8 @@ def test_what_it_can_not_do_is_left_to_torch(settings: dict[str, object], monkey
     f = simulate(20, 5, d=16, seed=0)
     calls = []
     monkeypatch.setattr(_fast, "solve", lambda *a, **k: calls.append(1))
-    assert kedge.adapt(f, **settings).probs.shape == (20, 5)
-    assert kedge.adapt(f.image_features.double(), f.head.features.double()).probs.dtype == torch.float64
+    assert kedge.adapt(f, method="stata", **settings).probs.shape == (20, 5)
+    assert kedge.adapt(f.image_features.double(), f.head.features.double(), method="stata").probs.dtype == torch.float64
     assert not calls
 
 
@@ -385,7 +387,7 @@ def test_what_it_can_not_do_is_left_to_torch(settings: dict[str, object], monkey
 def test_kedge_along_a_stream(settings: dict[str, object]) -> None:
     """The second batch has a memory of the first."""
     f = simulate(150, 40, d=64, k_eff=8, seed=3)
-    compiled, plain = (kedge.Stream("kedge", f.head, compiled=on, **settings) for on in (True, False))
+    compiled, plain = (kedge.Stream(f.head, "kedge", compiled=on, **settings) for on in (True, False))
     # Of two or five images the guard trusts nothing: T has no end then.
     for rows in (slice(0, 80), slice(80, 150), slice(149, 150), slice(3, 5), slice(20, 25), slice(0, 80)):
         ours, theirs = compiled.step(f.image_features[rows]), plain.step(f.image_features[rows])
@@ -419,7 +421,7 @@ def test_without_numba_torch_solves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_compiled, "_has_numba", lambda: False)
     monkeypatch.setattr(_fast, "solve", None)
     z = kedge.StatA().step(None, Batch(f.image_features, f.head)).z
-    torch.testing.assert_close(z, kedge.adapt(f, compiled=False).probs)
+    torch.testing.assert_close(z, kedge.adapt(f, method="stata", compiled=False).probs)
 
 
 @pytest.fixture
@@ -441,7 +443,9 @@ def test_change_without_a_fit_where_there_is_no_room_at_first(off: float, monkey
     monkeypatch.setattr(_fast, "FEW", 8)
     g = torch.Generator().manual_seed(0)
     x, t = (normalize(torch.randn(rows, 8, generator=g)) for rows in (30, 60))
-    ours, theirs = (kedge.adapt(x, off * t, logit_scale=5.0, iterations=0, compiled=on).info for on in (True, False))
+    ours, theirs = (
+        kedge.adapt(x, off * t, method="stata", logit_scale=5.0, iterations=0, compiled=on).info for on in (True, False)
+    )
     assert ours["change"] == pytest.approx(theirs["change"], rel=1e-4)
 
 
@@ -475,7 +479,7 @@ def test_more_classes_come_alive_than_there_is_room_for(
     g = torch.Generator().manual_seed(seed)
     x, t = normalize(torch.randn(30, 5, generator=g)), normalize(torch.randn(100, 5, generator=g))
     settings = {"alpha": alpha, "temperature": temperature, "z_steps": z_steps, "laplacian": 20.0, "logit_scale": 5.0}
-    first = kedge.adapt(x, t, iterations=0, compiled=False, **settings).probs.argmax(dim=1).unique()
+    first = kedge.adapt(x, t, method="stata", iterations=0, compiled=False, **settings).probs.argmax(dim=1).unique()
     monkeypatch.setattr(_fast, "APART", 1)
     monkeypatch.setattr(_fast, "FEW", len(t) // len(first))  # room for these
     monkeypatch.setattr(_kernels, "iterate", _kernels.iterate.py_func)
@@ -511,16 +515,18 @@ def test_a_kept_solver_remembers_nothing(n: int, monkeypatch: pytest.MonkeyPatch
     expected = []
     for which, settings in tasks:
         _fast._kept.__dict__.clear()
-        expected.append(kedge.adapt(features[which], **settings).probs)
+        expected.append(kedge.adapt(features[which], **{"method": "stata", **settings}).probs)
 
     def results() -> list[torch.Tensor]:
-        return [kedge.adapt(features[which], **settings).probs for which, settings in tasks[::-1]]
+        return [
+            kedge.adapt(features[which], **{"method": "stata", **settings}).probs for which, settings in tasks[::-1]
+        ]
 
     found = results()
     with monkeypatch.context() as broken:
         broken.setattr(_fast.Solver, "result", None)
         with pytest.raises(TypeError):
-            kedge.adapt(features[0])
+            kedge.adapt(features[0], method="stata")
     for ours, theirs in zip(found + results(), 2 * expected[::-1], strict=True):
         assert torch.equal(ours, theirs)
 
@@ -529,9 +535,9 @@ def test_solvers_are_kept_per_thread() -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     features = [simulate(30, 60, d=16, k_eff=k_eff, seed=k_eff) for k_eff in (3, 8, 20, 40)]
-    expected = [kedge.adapt(f).probs for f in features]
+    expected = [kedge.adapt(f, method="stata").probs for f in features]
     with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda i: kedge.adapt(features[i % 4]).probs, range(40)))
+        results = list(pool.map(lambda i: kedge.adapt(features[i % 4], method="stata").probs, range(40)))
     for i, ours in enumerate(results):
         assert torch.equal(ours, expected[i % 4])
 
@@ -539,8 +545,8 @@ def test_solvers_are_kept_per_thread() -> None:
 def test_a_solver_made_in_inference_mode_is_of_use_outside() -> None:
     f = simulate(21, 13, d=16, seed=0)
     with torch.inference_mode():
-        inside = kedge.adapt(f).probs.numpy()
-    np.testing.assert_array_equal(kedge.adapt(f).probs.numpy(), inside)
+        inside = kedge.adapt(f, method="stata").probs.numpy()
+    np.testing.assert_array_equal(kedge.adapt(f, method="stata").probs.numpy(), inside)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])

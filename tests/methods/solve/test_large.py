@@ -46,13 +46,13 @@ def test_a_file_opened_for_reading_is_shared(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         tensor = arrays.as_tensor(x, "x", 2)
         features = FeatureSet.from_arrays(x, t)
-        result = kedge.adapt(x, t)
+        result = kedge.adapt(x, t, method="stata")
     assert tensor.data_ptr() == x.ctypes.data
     assert features.image_features.data_ptr() == x.ctypes.data
     assert arrays.unit_rows(tensor, like=features.head.features).data_ptr() == x.ctypes.data
     assert not x.flags.writeable
     assert np.array_equal(x, before)
-    plain = kedge.adapt(before, t)
+    plain = kedge.adapt(before, t, method="stata")
     assert np.array_equal(result.probs, plain.probs)
 
 
@@ -99,15 +99,17 @@ def test_the_door_in_blocks(
 ) -> None:
     x, t = (a.numpy().astype(dtype) for a in simulated(33, 6))
     x = x * (3 if normalize else 1)
-    in_blocks = kedge.adapt(x, t, normalize=normalize)
+    in_blocks = kedge.adapt(x, t, method="stata", normalize=normalize)
     FeatureSet.from_arrays(x, t, normalize=normalize).save(tmp_path / "x.safetensors")
     with pytest.raises(kedge.InputError, match="first in row 21"):
-        kedge.adapt(np.where(np.arange(33)[:, None] == 21, np.nan, x).astype(dtype), t, normalize=normalize)
+        kedge.adapt(
+            np.where(np.arange(33)[:, None] == 21, np.nan, x).astype(dtype), t, method="stata", normalize=normalize
+        )
     monkeypatch.undo()
-    whole = kedge.adapt(x, t, normalize=normalize)
+    whole = kedge.adapt(x, t, method="stata", normalize=normalize)
     assert in_blocks.probs == pytest.approx(whole.probs, abs=1e-6)
     assert in_blocks.zero_shot == pytest.approx(whole.zero_shot, abs=1e-6)
-    from_file = kedge.adapt(FeatureSet.load(tmp_path / "x.safetensors"))
+    from_file = kedge.adapt(FeatureSet.load(tmp_path / "x.safetensors"), method="stata")
     assert from_file.probs.numpy() == pytest.approx(whole.probs, abs=1e-6)
 
 
@@ -127,7 +129,7 @@ def test_zero_shot_of_a_method_that_does_without() -> None:
 def test_rows_as_json_are_written_one_by_one(tmp_path: Path) -> None:
     x, t = simulated(3, 2)
     features = FeatureSet.from_arrays(x.float(), t.float())
-    predictions = Predictions(features, kedge.adapt(features))
+    predictions = Predictions(features, kedge.adapt(features, method="stata"))
     predictions.write(tmp_path / "rows.json")
     text = (tmp_path / "rows.json").read_text(encoding="utf-8")
     assert json.loads(text) == list(predictions.rows())

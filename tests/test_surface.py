@@ -1,0 +1,68 @@
+"""The public names of kedge: all of them, always functions and classes, without waiting for torch."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import kedge
+
+SOURCE = Path(kedge.__file__)
+
+
+def typed_names() -> dict[str, str]:
+    """Name → module, of the imports below `if TYPE_CHECKING:`."""
+    (block,) = (node for node in ast.parse(SOURCE.read_text(encoding="utf-8")).body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: node.module or "" for node in imports for alias in node.names}
+
+
+def test_types_modules_and_all_agree() -> None:
+    assert typed_names() == kedge._MODULE_OF
+    assert set(kedge.__all__) == {"__version__", *kedge._MODULE_OF}
+    assert dir(kedge) == sorted(kedge.__all__)
+
+
+@pytest.mark.parametrize("name", sorted(kedge._MODULE_OF))
+def test_every_name_loads_and_is_documented(name: str) -> None:
+    found = getattr(kedge, name)
+    assert not isinstance(found, ModuleType)
+    if inspect.isfunction(found) or inspect.isclass(found):
+        assert inspect.getdoc(found)
+        assert found.__name__ == name
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'kedge' has no attribute 'adpt'"):
+        _ = kedge.adpt
+
+
+def run(program: str) -> None:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_import_kedge_is_light() -> None:
+    run(
+        "import sys, kedge; dir(kedge)\n"
+        "heavy = {'torch', 'numpy', 'scipy', 'PIL', 'rich'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+
+
+def test_no_module_takes_the_place_of_a_name() -> None:
+    """Python sets a sub-module as an attribute of its package when it is imported."""
+    run(
+        "import importlib, pkgutil, sys, types, kedge\n"
+        "for module in pkgutil.walk_packages(kedge.__path__, 'kedge.'):\n"
+        "    if not module.name.endswith('__main__') and 'compiled' not in module.name:\n"
+        "        importlib.import_module(module.name)\n"
+        "hidden = [name for name in kedge._MODULE_OF if isinstance(getattr(kedge, name), types.ModuleType)]\n"
+        "sys.exit(f'modules instead of functions: {hidden}' if hidden else 0)"
+    )
