@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .methods.mta import MTA
     from .methods.oga import OGA
     from .methods.registry import find_method, list_methods
+    from .methods.solve.compiling import warm_up
     from .methods.stata import StatA
     from .methods.tda import TDA
     from .methods.tent import Tent
@@ -63,6 +64,7 @@ _MODULE_OF = {
     "MTA": "methods.mta",
     "OGA": "methods.oga",
     "StatA": "methods.stata",
+    "warm_up": "methods.solve.compiling",
     "TDA": "methods.tda",
     "Tent": "methods.tent",
     "TransCLIP": "methods.transclip",
@@ -123,6 +125,7 @@ __all__ = [
     "load_records",
     "run",
     "simulate",
+    "warm_up",
     "write_report",
 ]
 

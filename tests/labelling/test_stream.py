@@ -14,8 +14,8 @@ from torch import Tensor
 import kedge
 from cases import ON_FEATURES, simulated
 from kedge import FeatureSet, Stream, TextHead
-from kedge.labelling.stream import effective_classes
 from kedge.methods.contract import Batch, State, Step
+from kedge.methods.solve.em import effective_classes
 from kedge.tensor_files import save_tensors
 from toy_methods import Running, Viewing
 
@@ -254,6 +254,6 @@ def test_gradients_do_not_leak() -> None:
 
 
 def test_effective_classes() -> None:
-    assert effective_classes(torch.eye(4)) == pytest.approx(4)
-    assert effective_classes(torch.tensor([[1.0, 0, 0]] * 3)) == pytest.approx(1)
-    assert effective_classes(torch.full((2, 5), 0.2)) == pytest.approx(5)
+    assert effective_classes(torch.ones(4), 4) == pytest.approx(4)
+    assert effective_classes(torch.tensor([3.0, 0, 0]), 3) == pytest.approx(1)
+    assert effective_classes(torch.full((5,), 0.4), 2) == pytest.approx(5)

@@ -21,6 +21,7 @@ from ..features.text_head import CLIP_LOGIT_SCALE, TextHead, check_same_dimensio
 from ..methods.contract import Batch, Method, State, check_needs
 from ..methods.registry import build, list_methods
 from ..methods.settings import settings_of
+from ..methods.solve.em import effective_classes
 from ..tensor_files import load_tensors, save_tensors
 
 KIND, VERSION = "stream", 1
@@ -181,7 +182,11 @@ def _labelled(
         check_count(len(batch.views), len(batch.features), "views")
     with torch.no_grad():
         step = method.step(state, batch)
-        info: Mapping[str, Any] = {"method": method.name, **step.info, "effective_classes": effective_classes(step.z)}
+        info: Mapping[str, Any] = {
+            "method": method.name,
+            **step.info,
+            "effective_classes": effective_classes(step.z.sum(dim=0), len(step.z)),
+        }
         if "log_zero_shot" in vars(batch):
             zero_shot = batch.log_zero_shot.exp()
         else:  # the method did without: then no array of logarithms is kept beside the probabilities
@@ -196,9 +201,3 @@ def _checked_rows(array: Array, name: str, ndim: int, head: TextHead, normalize:
     check_same_dimension(x, head, name)
     check_unit_rows(x, name, normalize=normalize)
     return unit_rows(x, normalize=normalize, like=head.features)
-
-
-def effective_classes(z: Tensor) -> float:
-    """exp of the entropy of the mean assignment: k when all classes are equally present, 1 when only one is."""
-    share = z.mean(dim=0)
-    return float(torch.special.entr(share).sum().exp())
