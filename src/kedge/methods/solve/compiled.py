@@ -25,9 +25,10 @@ The last iteration leaves nothing at rest: every row, every fit and every log p 
 features and equal neighbours end up equal.
 
 Threads, forks, bits. A solve keeps nothing: its arrays are its own, and the kernel releases the interpreter's lock. Any
-number of threads may solve at once, and a forked process may go on solving. The same input gives the same z to the bit,
-whatever ran before and wherever arrays lie in memory. For that, a loop that adds up stores nothing: a loop that does
-both runs as vectors or one by one, as its arrays lie, and the order of a sum decides its last digit.
+number of threads may solve at once, and a forked process may go on solving (torch's own threads do not survive a fork:
+call torch.set_num_threads(1) there). The same input gives the same z to the bit, whatever ran before and wherever arrays
+lie in memory. For that, a loop that adds up stores nothing: a loop that does both runs as vectors or one by one, as its
+arrays lie, and the order of a sum decides its last digit.
 
 Size. One thread, about seven arrays of n×k, two of n×d. `suits` says up to which size this form is used; torch's form
 works in blocks and with threads.
