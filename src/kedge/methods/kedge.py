@@ -175,7 +175,7 @@ class Kedge(Configured):
         self, fast: ModuleType, past: State, batch: Batch, nearest: Neighbours, trust: Trust
     ) -> tuple[Tensor, float]:
         """`_solve` in one compiled call."""
-        x, t, cooling = batch.features, batch.head.features, trust.visual / self.temperature
+        x, head, cooling = batch.features, batch.head, trust.visual / self.temperature
         settings = fast.Settings(
             alpha=self.alpha,
             cooling=cooling,
@@ -186,11 +186,11 @@ class Kedge(Configured):
             present=PRESENT,
             trust=trust.proportions if self.proportions else 0.0,
             pseudo_count=PSEUDO_COUNT,
-            leave_one_out=cooling * t.shape[1] if self.own_say else 0.0,
+            leave_one_out=cooling * head.d if self.own_say else 0.0,
             reliance=RELIANCE,
         )
         edge, var0 = self._edge(trust), anchor_variance(batch)
-        z, change = fast.solve(x, batch.log_zero_shot, t, var0, nearest, edge, settings, memory=past)
+        z, change = fast.solve(x, batch.log_zero_shot, head, var0, nearest, edge, settings, memory=past)
         return z, change
 
     def _edge(self, trust: Trust) -> float:

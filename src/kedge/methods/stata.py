@@ -128,10 +128,9 @@ class StatA(Configured):
             if fast := self._compiled(batch):
                 present = NEARLY_EMPTY if self.beta == "soft" else 0.0
                 settings = fast.Settings(**self._equations(), present=present)
-                log_y, var0, t = batch.log_zero_shot, anchor_variance(batch), head.features
-                rounded = t if self.unit_means and head.unit is not head else None
-                t = head.unit.features if self.unit_means else t
-                z, change = fast.solve(x, log_y, t, var0, nearest, self._edge, settings, rounded=rounded)
+                log_y, var0 = batch.log_zero_shot, anchor_variance(batch)
+                later = head.unit if self.unit_means and head.unit is not head else None
+                z, change = fast.solve(x, log_y, head, var0, nearest, self._edge, settings, later=later)
                 return Step(None, z, {**outcome(change, self.iterations, SETTLED), **found})
         objective: list[float] = []
 

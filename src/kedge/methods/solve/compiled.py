@@ -26,9 +26,9 @@ features and equal neighbours end up equal.
 
 Threads, forks, bits. A solve keeps nothing: its arrays are its own, and the kernel releases the interpreter's lock. Any
 number of threads may solve at once, and a forked process may go on solving (torch's own threads do not survive a fork:
-call torch.set_num_threads(1) there). The same input gives the same z to the bit, whatever ran before and wherever arrays
-lie in memory. For that, a loop that adds up stores nothing: a loop that does both runs as vectors or one by one, as its
-arrays lie, and the order of a sum decides its last digit.
+call torch.set_num_threads(1) there). The same input gives the same z to the bit, whatever ran before and wherever
+arrays lie in memory. For that, a loop that adds up stores nothing: a loop that does both runs as vectors or one by one,
+as its arrays lie, and the order of a sum decides its last digit.
 
 Size. One thread, about seven arrays of n×k, two of n×d. `suits` says up to which size this form is used; torch's form
 works in blocks and with threads.
@@ -44,6 +44,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...features.text_head import TextHead
 from .compiling import kernel, part
 from .gaussian import VARIANCE_FLOOR
 from .neighbours import Neighbours
@@ -118,27 +119,28 @@ def suits(n: int, k: int, d: int) -> bool:
 
 
 def solve(
-    x: Tensor, log_y: Tensor, t: Tensor, var0: Tensor, nearest: Neighbours, weight: float, settings: Settings,
-    *, rounded: Tensor | None = None, memory: Mapping[str, Tensor] | None = None,
+    x: Tensor, log_y: Tensor, head: TextHead, var0: Tensor, nearest: Neighbours, weight: float, settings: Settings,
+    *, later: TextHead | None = None, memory: Mapping[str, Tensor] | None = None,
 ) -> tuple[Tensor, float]:  # fmt: skip
     """z (n×k) and the largest change of an entry in the last iteration; G = weight · (W + Wᵀ) of the nearest.
 
-    rounded: t as it was given, if not quite of unit norm: where classes are before the first M-step.
+    later: where classes without images are after the first M-step, if not at the head's prototypes.
     memory: counts (k), mean and var (k×d) of earlier batches.
     """
     centre = x.mean(dim=0)
-    y = x - centre
+    precision = settings.cooling / var0
+    scaled = x * precision
+    shared = scaled @ centre - 0.5 * (centre.square() @ precision)
 
-    def on_anchors(t: Tensor) -> Tensor:
-        """log ŷ + log N(x_i; t_k, Σ') / T, but for what all classes share."""
-        shift = t - centre
-        scaled = shift * (settings.cooling / var0)
-        return torch.addmm(log_y - 0.5 * (shift * scaled).sum(dim=1), y, scaled.T)
+    def on_anchors(head: TextHead) -> Tensor:
+        """log ŷ + log N(x_i; t_k, Σ') / T, but for log N(x_i; centre, Σ') / T, which all classes share."""
+        return torch.addmm(log_y - 0.5 * (head.squares @ precision), scaled, head.columns).sub_(shared[:, None])
 
-    anchored = on_anchors(t)
-    start, given = (anchored, t) if rounded is None else (on_anchors(rounded), rounded)
+    start = on_anchors(head)
+    anchored = start if later is None else on_anchors(later)
     past = memory or {"counts": x.new_empty(0), "mean": x[:0], "var": x[:0]}
-    tables = (start, log_y, anchored, y, centre, given, var0, past["counts"], past["mean"], past["var"], *nearest[:2])
+    t, of_past = head.features, (past["counts"], past["mean"], past["var"])
+    tables = (start, log_y, anchored, x - centre, centre, t, var0, *of_past, *nearest[:2])
     first, *data, indices, similarity = (table.detach().contiguous().numpy() for table in tables)
     floats: dict[str, Any] = {name: F(min(getattr(settings, name), ENDLESS)) for name in FLOATS}
     z, change = iterate(Data(*data), first, indices, similarity, F(weight), settings._replace(**floats))
@@ -273,8 +275,9 @@ def z_step(now: int, z: Rows, unary: Rows, prior: Rows, images: Images, graph: A
         images.stirred[i] = stirred
         if stirred <= ROW_AT_REST:
             moves[i] = F(0)
-            for c in range(k):
-                new[i, c] = old[i, c]
+            if moved[i] > F(0):  # else both have it
+                for c in range(k):
+                    new[i, c] = old[i, c]
             continue
         pull(i, old, graph, v)
         for c in range(k):
@@ -504,4 +507,4 @@ def scores(
 def warm_up() -> None:
     """Compile the kernel, or load it from the disk."""
     x, nearest = torch.eye(2), Neighbours(torch.tensor([[1], [0]]), torch.zeros(2, 1))
-    solve(x, x, x, torch.ones(2), nearest, 1.0, Settings(1.0, 1.0, False, True, 1, 1))
+    solve(x, x, TextHead(x), torch.ones(2), nearest, 1.0, Settings(1.0, 1.0, False, True, 1, 1))

@@ -164,10 +164,10 @@ def text_distances(x: Tensor, t: Tensor, log_y: Tensor) -> Tensor:
 
 def anchor_variance(batch: Batch) -> Tensor:
     """Σ' = Σ_ik ŷ_ik (x_i − t_k)² / n, d: one variance for the text prototypes as means."""
-    t, log_y, table = batch.head.features, batch.log_zero_shot, batch.tables.get("text_distances")
+    head, log_y, table = batch.head, batch.log_zero_shot, batch.tables.get("text_distances")
     if table is None:
-        return shared_variance(batch.features, t, lambda rows: log_y[rows].exp())
-    return floored(table.mean(dim=0) + log_y.exp().mean(dim=0) @ t.square())
+        return shared_variance(batch.features, head.features, lambda rows: log_y[rows].exp())
+    return floored(table.mean(dim=0) + log_y.exp().mean(dim=0) @ head.squares)
 
 
 def floored(var: Tensor) -> Tensor:
