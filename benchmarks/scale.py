@@ -29,8 +29,8 @@ from measuring import DIMENSION, Result, alone, best_of, load, peak_memory_mb, s
 from torch.utils.flop_counter import FlopCounterMode
 
 import kedge
-from kedge.methods.solve import _fast
-from kedge.methods.solve import compiled_neighbours as _fast_neighbours
+from kedge import arrays
+from kedge.methods.solve import compiled_neighbours
 from kedge.methods.solve.neighbours import nearest_neighbours
 
 GRAPHS = ((50_000, 1000, 2), (20_000, 1000, 1))  # n, k of the file, threads
@@ -107,8 +107,12 @@ def differences(first: Path, second: Path) -> Result:
 
 @contextmanager
 def small_blocks() -> Iterator[None]:
-    """The compiled solver with smaller blocks, of φ and of x xᵀ. A name that is gone is an error, not a silent no."""
-    smaller = ((_fast, "BLOCK_ROWS", 200), (_fast_neighbours, "SIDE", 200), (_fast_neighbours, "SHARED_SIDE", 500))
+    """The solver with smaller blocks, of φ and of x xᵀ. A name that is gone is an error, not a silent no."""
+    smaller = (
+        (arrays, "BLOCK_ENTRIES", 1 << 18),
+        (compiled_neighbours, "SIDE", 200),
+        (compiled_neighbours, "SHARED_SIDE", 500),
+    )
     with ExitStack() as stack:
         for module, name, size in smaller:
             stack.enter_context(patch.object(module, name, size))

@@ -170,7 +170,8 @@ def test_step_by_step(shared: object) -> None:
     for i, step in enumerate(steps):
         # The recorded "likelihoods" are log p without log |Σ|; ours lack what all classes have in common.
         mu, var = (recorded["mu"][i - 1], recorded["cov"][i - 1]) if i else (t, var0.expand_as(t))
-        ours = Features.of(x).log_density(mu, var, var0) + 0.5 * (var / var0).log().sum(dim=1)
+        features = Features.of(x)
+        ours = features.log_density(features.natural(mu, var, var0)) + 0.5 * (var / var0).log().sum(dim=1)
         gap = (recorded["likelihoods"][i] - ours).double()
         assert (gap - gap.mean(dim=1, keepdim=True)).abs().max() <= 1e-3, i
         torch.testing.assert_close(step.z, recorded["z"][i], atol=1e-4, rtol=0)

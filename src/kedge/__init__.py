@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .methods.mta import MTA
     from .methods.oga import OGA
     from .methods.registry import find_method, list_methods
+    from .methods.solve.compiling import warm_up
     from .methods.stata import StatA
     from .methods.tda import TDA
     from .methods.tent import Tent
@@ -69,6 +70,7 @@ _MODULE_OF = {
     "MTA": "methods.mta",
     "OGA": "methods.oga",
     "StatA": "methods.stata",
+    "warm_up": "methods.solve.compiling",
     "TDA": "methods.tda",
     "Tent": "methods.tent",
     "TransCLIP": "methods.transclip",
@@ -134,6 +136,7 @@ __all__ = [
     "method_checks",
     "run",
     "simulate",
+    "warm_up",
     "write_report",
 ]
 

@@ -1,4 +1,4 @@
-"""Progress bars. The library shows none by default; the command line turns them on.
+"""Progress bars and notices. The library shows none by default; the command line turns them on.
 
 with progress.on_stderr():
     kedge.adapt(...)
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _display: ContextVar[Progress | None] = ContextVar("kedge_progress", default=None)
+_say: ContextVar[Callable[[str], None] | None] = ContextVar("kedge_notices", default=None)
+
+
+def notice(text: str) -> None:
+    """Print one line on standard error, if progress is shown; also where standard error is not a terminal."""
+    if say := _say.get():
+        say(text)
 
 
 def track(items: Sequence[T], what: str) -> Iterable[T]:
@@ -51,9 +58,10 @@ def counting(total: int, what: str, unit: str, done: int = 0) -> Iterator[Callab
 
 @contextlib.contextmanager
 def on_stderr() -> Iterator[None]:
-    """Show bars on standard error inside the block, if it is a terminal. Finished bars disappear."""
+    """Show notices on standard error inside the block and, if it is a terminal, bars. Finished bars disappear."""
     if not sys.stderr.isatty():
-        yield
+        with _set(_say, lambda text: print(text, file=sys.stderr, flush=True)):
+            yield
         return
     from rich.console import Console
     from rich.progress import (
@@ -74,19 +82,26 @@ def on_stderr() -> Iterator[None]:
             return f"{task.speed:,.1f} {unit}/s" if unit and task.speed else ""
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
-        token = _display.set(display)
-        try:
-            yield
-        finally:
-            _display.reset(token)
+    console = Console(stderr=True)
+    with (
+        Progress(*columns, console=console, transient=True) as display,
+        _set(_display, display),
+        _set(_say, lambda text: console.print(text, highlight=False)),
+    ):
+        yield
 
 
 @contextlib.contextmanager
 def hidden() -> Iterator[None]:
     """Show no bars inside the block: for many small steps, bars take longer than the steps."""
-    token = _display.set(None)
+    with _set(_display, None):
+        yield
+
+
+@contextlib.contextmanager
+def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
+    token = variable.set(value)
     try:
         yield
     finally:
-        _display.reset(token)
+        variable.reset(token)

@@ -16,12 +16,12 @@ from torch import Tensor
 import oracle
 from cases import simulated
 from kedge import Batch, FeatureSet, Stream, TextHead, adapt
-from kedge.arrays import unit
+from kedge.arrays import effective_classes, unit
 from kedge.benchmark.evaluate import evaluate
 from kedge.benchmark.plan import draw
 from kedge.features.simulate import simulate
 from kedge.methods.contract import Step
-from kedge.methods.kedge import Kedge, effective_classes, log_proportions, smooth
+from kedge.methods.kedge import Kedge, log_proportions, smooth
 
 ALONE = Kedge(memory=False)
 
@@ -125,7 +125,7 @@ def test_without_its_parts_it_is_stata_with_soft_counts() -> None:
 def test_knows_how_many_classes_are_there() -> None:
     features = simulate(64, 50, k_eff=3, seed=1)
     r = adapt(features, method="kedge")
-    zero_shot = effective_classes(torch.as_tensor(r.zero_shot).sum(dim=0), 64)
+    zero_shot = effective_classes(torch.as_tensor(r.zero_shot).sum(dim=0))
     assert 2 <= r.info["effective_classes"] < 10 < zero_shot
 
 

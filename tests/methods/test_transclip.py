@@ -28,7 +28,7 @@ OWN = 2e-4  # how far our float32 may be from our float64; measured: 1.2e-4
 # Recordings further than the tolerance from float64, theirs being float32: the distance, and in how many images.
 RECORDING_OFF = {
     ("dtd_test_vitb32", "case_c", "transclip_released"): (0.0017, 3),
-    ("sun397_val_vitb32", "case_d", "transclip_released"): (0.0198, 7),
+    ("sun397_val_vitb32", "case_d", "transclip_released"): (0.0199, 7),
     ("sun397_val_vitb32", "case_d", "transclip_fixed"): (0.0015, 1),
 }
 # There the program's shared variance collapses, a class loses all mass, and all is NaN.

@@ -82,6 +82,11 @@ class TextHead:
         return self.features.T.contiguous()
 
     @cached_property
+    def squares(self) -> Tensor:
+        """The prototypes' entries squared, k×d."""
+        return self.features.square()
+
+    @cached_property
     def unit(self) -> TextHead:
         """This head with prototypes of exactly unit norm (to within rounding)."""
         return self if is_unit(self.features) else replace(self, features=unit(self.features))

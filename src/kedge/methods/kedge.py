@@ -57,19 +57,22 @@ anchors. With ρ = 0, v = 1 and no own-say term, it is StatA with soft counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import threshold
 
+from ..arrays import effective_classes
 from ..features.text_head import TextHead
 from ..progress import track
 from .contract import Batch, State, Step, Traits
 from .settings import Configured, setting
-from .solve._compiled import compiled_solver
+from .solve.compiling import compiled_form, recommending
 from .solve.em import SETTLED, largest_change, outcome
 from .solve.gaussian import Features, anchor_variance, anchored_fit, text_distances
 from .solve.graph import NeighbourGraph
@@ -138,27 +141,25 @@ class Kedge(Configured):
         """Solve one batch, and remember what it showed."""
         x = batch.features
         past = state if state and bool(state["counts"].any()) else {}  # nothing yet: solved as if alone, and faster
-        fast = compiled_solver("._fast_kedge", x) if self.compiled else None
         nearest = nearest_neighbours(x, self.neighbours, search=self.search, compiled=self.compiled)
-        trust = self._trust(batch.log_zero_shot, nearest.indices, fast.evidence if fast else evidence)
-        if fast:
-            z, change = fast.solve(self, past, batch, nearest, trust)
+        trust = self._trust(batch.log_zero_shot, nearest.indices)
+        fast = compiled_form("compiled", x) if self.compiled else None
+        if fast and fast.suits(len(x), batch.head.k, batch.head.d):
+            z, change = self._solve_compiled(fast, past, batch, nearest, trust)
         else:
-            z, change = self._solve(past, batch, nearest, trust)
+            with recommending(x) if self.compiled else nullcontext():
+                z, change = self._solve(past, batch, nearest, trust)
         info: dict[str, Any] = {
             **outcome(change, self.iterations, SETTLED),
-            "effective_classes": effective_classes(z.sum(dim=0), len(x)),
+            "effective_classes": effective_classes(z.sum(dim=0)),
             "trust": trust.visual,
             "trust_zero_shot": trust.decided,
             "why": trust.reason,
             **nearest.info,
         }
-        remember = fast.remembered if fast else remembered
-        return Step(remember(state, x, z, trust.visual) if state else {}, z, info)
+        return Step(remembered(state, x, z, trust.visual) if state else {}, z, info)
 
-    def _trust(
-        self, log_y: Tensor, nearest: Tensor, evidence: Callable[[Tensor, Tensor], tuple[float, float]]
-    ) -> Trust:
+    def _trust(self, log_y: Tensor, nearest: Tensor) -> Trust:
         """The guard, for log ŷ (n×k) and the neighbours of each image (n×m)."""
         n, k = log_y.shape
         if n == 1 or k == 1:
@@ -171,15 +172,42 @@ class Kedge(Configured):
         kappa = (agreement - 1 / k) / (1 - 1 / k)
         return Trust(decided, decided * smooth((kappa - 0.1) / 0.4), decided * others)
 
+    def _solve_compiled(
+        self, fast: ModuleType, past: State, batch: Batch, nearest: Neighbours, trust: Trust
+    ) -> tuple[Tensor, float]:
+        """`_solve` in one compiled call."""
+        x, head, cooling = batch.features, batch.head, trust.visual / self.temperature
+        settings = fast.Settings(
+            alpha=self.alpha,
+            cooling=cooling,
+            soft=True,
+            unit_means=True,
+            iterations=self.iterations,
+            z_steps=self.z_steps,
+            present=PRESENT,
+            trust=trust.proportions if self.proportions else 0.0,
+            pseudo_count=PSEUDO_COUNT,
+            leave_one_out=cooling * head.d if self.own_say else 0.0,
+            reliance=RELIANCE,
+        )
+        edge, var0 = self._edge(trust), anchor_variance(batch)
+        z, change = fast.solve(x, batch.log_zero_shot, head, var0, nearest, edge, settings, memory=past)
+        return z, change
+
+    def _edge(self, trust: Trust) -> float:
+        """G = v λ/(2m)·(W + Wᵀ): what similarities are multiplied with."""
+        return trust.visual * self.laplacian / (2 * self.neighbours)
+
     def _solve(self, past: State, batch: Batch, nearest: Neighbours, trust: Trust) -> tuple[Tensor, float]:
         """The last z (n×k), and its largest change in the last iteration."""
         t, log_y, features = batch.head.features, batch.log_zero_shot, Features.of(batch.features)
         (n, k), d = log_y.shape, t.shape[1]
-        graph = NeighbourGraph.of(nearest, trust.visual * self.laplacian / (2 * self.neighbours))
+        graph = NeighbourGraph.of(nearest, self._edge(trust))
         cooling = trust.visual / self.temperature
         z = log_y.exp()
         var0 = anchor_variance(batch)
-        anchored = log_y + cooling * features.log_density_shared(t, var0)  # for classes on their anchors
+        on_anchors = features.log_density(features.natural_shared(t, var0))
+        anchored = on_anchors.mul_(cooling).add_(log_y)  # for classes on their anchors
         unary, bias, few = anchored, torch.zeros_like(t[:, 0]), 0.0
 
         for iteration in track(range(self.iterations + 1), "kedge"):
@@ -187,7 +215,7 @@ class Kedge(Configured):
             for _ in range(self.z_steps):
                 z = torch.softmax((graph @ z).add_(unary).add_(bias), dim=1)
                 counts = z.sum(dim=0)
-                few = 1 - effective_classes(counts, n) / k
+                few = 1 - effective_classes(counts) / k
                 if self.proportions:
                     bias = log_proportions(counts, n).mul_(trust.proportions * smooth(few))
             if iteration == self.iterations:
@@ -198,10 +226,10 @@ class Kedge(Configured):
             z_a, t_a = z.index_select(1, present), t.index_select(0, present)
             n_a = counts.index_select(0, present)
             moments = recalled(past, present, features.centre, n_a, features.moments(z_a))
-            _, mu, var = anchored_fit(features, moments, n_a, t_a, var0, self.alpha)
-            log_p = features.log_density(mu, var, var0)
+            _, mu, var = anchored_fit(features.centre, moments, n_a, t_a, var0, self.alpha)
+            log_p = features.log_density(features.natural(mu, var, var0))
             if self.own_say:
-                log_p = log_p - z_a * (smooth(few) ** 2 * d / (n_a + self.alpha))
+                log_p -= z_a * (smooth(few) ** 2 * d / (n_a + self.alpha))
             unary = anchored.index_copy(1, present, log_y.index_select(1, present).add_(log_p, alpha=cooling))
         return z, largest_change(z, before)
 
@@ -217,11 +245,6 @@ def smooth(u: float) -> float:
     """s(u) = u²(3 − 2u), held at 0 and 1 outside [0, 1]."""
     u = min(max(u, 0.0), 1.0)
     return u * u * (3 - 2 * u)
-
-
-def effective_classes(counts: Tensor, n: int) -> float:
-    """K̂ = exp H(n_k/n), for n_k in `counts` (k), which sum to n."""
-    return math.exp(math.log(n) + float(torch.special.entr(counts).sum()) / n)
 
 
 def log_proportions(counts: Tensor, n: int) -> Tensor:
@@ -245,7 +268,7 @@ def recalled(
 def remembered(past: State, x: Tensor, z: Tensor, trust: float) -> State:
     """The state after a batch: the sure images of established classes join N, mean and variance."""
     counts = z.sum(dim=0)
-    typical = len(z) / effective_classes(counts, len(z))  # images of a class, about
+    typical = len(z) / effective_classes(counts)  # images of a class, about
     u = (counts / typical).clamp_max_(1)
     sure = threshold(z, SURE, 0.0).mul_(trust * u * u * (3 - 2 * u))
     new = sure.sum(dim=0)

@@ -40,7 +40,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -50,13 +52,15 @@ from ..features.text_head import TextHead
 from ..progress import track
 from .contract import Batch, State, Step, Traits
 from .settings import Configured, setting
-from .solve._compiled import compiled_solver
 from .solve.candidates import DENSE_ENTRIES
 from .solve.candidates import solve as in_lists
-from .solve.em import SETTLED, active_classes, hard_counts, outcome, run, shared_variance, z_step
+from .solve.compiling import compiled_form, recommending
+from .solve.em import SETTLED, active_classes, hard_counts, outcome, released_variance, run, z_step
 from .solve.gaussian import Features, anchor_divergence, anchor_variance, anchored_fit, text_distances
 from .solve.graph import GramGraph, NeighbourGraph
 from .solve.neighbours import Neighbours, nearest_neighbours
+
+NEARLY_EMPTY = 1e-6  # images: with soft counts the compiled solver leaves a class with less on its anchor
 
 
 @dataclass(frozen=True)
@@ -121,11 +125,12 @@ class StatA(Configured):
             if len(x) * head.k > DENSE_ENTRIES:
                 z, info = in_lists(batch, NeighbourGraph.of(nearest, self._edge), **self._equations())
                 return Step(None, z, {**info, **found})
-            # Soft counts with hardly an anchor: classes of next to no mass are fitted by digits the kernels drop.
-            in_digits = self.beta == "hard" or self.alpha >= 1e-2
-            if fast := compiled_solver("._fast", x) if self.compiled and in_digits else None:
-                graph = fast.symmetric_graph(nearest, self._edge)
-                z, change = fast.solve(batch, graph, **self._equations())
+            if fast := self._compiled(batch):
+                present = NEARLY_EMPTY if self.beta == "soft" else 0.0
+                settings = fast.Settings(**self._equations(), present=present)
+                log_y, var0 = batch.log_zero_shot, anchor_variance(batch)
+                later = head.unit if self.unit_means and head.unit is not head else None
+                z, change = fast.solve(x, log_y, head, var0, nearest, self._edge, settings, later=later)
                 return Step(None, z, {**outcome(change, self.iterations, SETTLED), **found})
         objective: list[float] = []
 
@@ -134,15 +139,23 @@ class StatA(Configured):
                 objective.extend(iterate.objective)
                 yield iterate.z
 
-        z, info = run(assignments(), batch, self.tol or SETTLED)
+        with recommending(x) if self.compiled else nullcontext():
+            z, info = run(assignments(), batch, self.tol or SETTLED)
         return Step(None, z, {**info, **found, "objective": objective} if self.objective else {**info, **found})
+
+    def _compiled(self, batch: Batch) -> ModuleType | None:
+        """The compiled solver, where it can be used."""
+        if self.beta == "soft" and self.alpha < 0.1:
+            return None  # with hardly an anchor, a class of next to no mass is not left on it without a difference
+        fast = compiled_form("compiled", batch.features) if self.compiled else None
+        return fast if fast and fast.suits(len(batch.features), batch.head.k, batch.head.d) else None
 
     def _equations(self) -> dict[str, Any]:
         """What the other forms of the solver are told."""
         return {
             "alpha": self.alpha,
             "soft": self.beta == "soft",
-            "temperature": self.temperature,
+            "cooling": 1 / self.temperature,
             "unit_means": self.unit_means,
             "iterations": self.iterations,
             "z_steps": self.z_steps,
@@ -156,9 +169,9 @@ class StatA(Configured):
         graph = self._graph(x, nearest)
         features = Features.of(x)
         z = log_y.exp()
-        released = self.released_variance  # Eq. parameter-initialization, or the program's
-        var0 = shared_variance(features, z, t, released=True) if released else anchor_variance(batch)
-        anchored = log_y + features.log_density_shared(t, var0) / self.temperature  # for classes on their anchors
+        # Eq. parameter-initialization, or the program's
+        var0 = released_variance(x, t, z) if self.released_variance else anchor_variance(batch)
+        anchored = self._unary(log_y, features.log_density(features.natural_shared(t, var0)))  # of classes on anchors
         unary = anchored
         anchor_cost = 0.0  # (α/T) Σ_k KL; 0 as long as all classes are on their anchors
 
@@ -170,13 +183,13 @@ class StatA(Configured):
             active, n_a = active_classes(z.sum(dim=0) if self.beta == "soft" else hard_counts(z))
             z_a, t_a = z.index_select(1, active), t.index_select(0, active)
             moments = features.moments(z_a)
-            beta, mu, var = anchored_fit(features, moments, n_a, t_a, var0, self.alpha, self.unit_means)
+            beta, mu, var = anchored_fit(features.centre, moments, n_a, t_a, var0, self.alpha, self.unit_means)
             if iteration == 0 and self.unit_means and batch.head.unit is not batch.head:
                 # From here on an empty class is at unit(t_k), β_k = 0; rounded input is only nearly that.
-                anchored = log_y + features.log_density_shared(batch.head.unit.features, var0) / self.temperature
-            log_p = features.log_density(mu, var, var0)
-            updated = log_y.index_select(1, active).add_(log_p, alpha=1 / self.temperature)
-            unary = anchored.index_copy(1, active, updated)
+                at_unit = features.natural_shared(batch.head.unit.features, var0)
+                anchored = self._unary(log_y, features.log_density(at_unit))
+            log_p = features.log_density(features.natural(mu, var, var0))
+            unary = anchored.index_copy(1, active, self._unary(log_y.index_select(1, active), log_p))
 
             if self.objective:
                 anchor_cost = self._anchor_cost(t_a, var0, mu, var)
@@ -187,6 +200,10 @@ class StatA(Configured):
 
         z, objective = self._assign(z, unary, graph, anchor_cost)
         yield Iterate(z, tuple(objective), var0=var0)
+
+    def _unary(self, log_y: Tensor, log_p: Tensor) -> Tensor:
+        """log ŷ + log p / T; takes the memory of log p."""
+        return log_p.mul_(1 / self.temperature).add_(log_y)
 
     def _assign(
         self, z: Tensor, unary: Tensor, graph: NeighbourGraph | GramGraph, anchor_cost: float

@@ -46,8 +46,8 @@ from ..arrays import unit
 from ..progress import track
 from .contract import Batch, Traits
 from .settings import setting
-from .solve.em import Transductive, shared_variance, z_step
-from .solve.gaussian import Features
+from .solve.em import Transductive, released_variance, z_step
+from .solve.gaussian import Features, shared_variance
 from .solve.graph import NeighbourGraph
 from .solve.neighbours import Neighbours
 
@@ -88,11 +88,14 @@ class TransCLIP(Transductive):
         var = torch.full_like(x[0], 1 / x.shape[1])
 
         for _ in track(range(self.iterations), "TransCLIP"):
-            z = self._assign(z, log_y, features.log_density_shared(mu, var), graph)
+            z = self._assign(z, log_y, features.log_density(features.natural_shared(mu, var)), graph)
             mu = _means(z, x, mu)
-            var = shared_variance(features, _noticeable(z), mu, released=self.released_variance)  # around the new means
+            var = self._variance(x, mu, _noticeable(z))  # around the new means
             yield Iterate(z, mu, var)
-        yield Iterate(self._assign(z, log_y, features.log_density_shared(mu, var), graph))
+        yield Iterate(self._assign(z, log_y, features.log_density(features.natural_shared(mu, var)), graph))
+
+    def _variance(self, x: Tensor, mu: Tensor, z: Tensor) -> Tensor:
+        return released_variance(x, mu, z) if self.released_variance else shared_variance(x, mu, z.__getitem__)
 
     def _assign(self, z: Tensor, log_y: Tensor, log_p: Tensor, graph: NeighbourGraph) -> Tensor:
         """z ← softmax_k( log ŷ + log p / T + G z ), `z_steps` times."""

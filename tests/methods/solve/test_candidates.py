@@ -29,7 +29,7 @@ def by_lists(batch: Batch, candidates: int, **settings: Any) -> tuple[Tensor, di
         NeighbourGraph.of(nearest, method.laplacian / (2 * method.neighbours)),
         alpha=method.alpha,
         soft=method.beta == "soft",
-        temperature=method.temperature,
+        cooling=1 / method.temperature,
         unit_means=method.unit_means,
         iterations=method.iterations,
         z_steps=method.z_steps,

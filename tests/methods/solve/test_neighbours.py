@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 import kedge
 from kedge.features.simulate import simulate
 from kedge.methods.contract import Batch
-from kedge.methods.solve import neighbours as _neighbours
+from kedge.methods.solve import neighbours as search
 from kedge.methods.solve.neighbours import Neighbours, nearest_neighbours
 
 FORMS = [
@@ -34,18 +34,9 @@ def threads(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several blocks even of few images, the last one short."""
-    monkeypatch.setattr(_neighbours, "BLOCK_ROWS", 48)
-    monkeypatch.setattr(_neighbours, "BLOCK_COLUMNS", 80)
-    if find_spec("numba"):
-        from kedge.methods.solve import _fast
-        from kedge.methods.solve import compiled_neighbours as _fast_neighbours
-
-        monkeypatch.setattr(_fast_neighbours, "FEW", 100)
-        monkeypatch.setattr(_fast_neighbours, "SIDE", 32)
-        monkeypatch.setattr(_fast_neighbours, "MANY", 200)
-        monkeypatch.setattr(_fast_neighbours, "SHARED_SIDE", 96)
-        monkeypatch.setattr(_fast, "THREADED_ENTRIES", 64 * 64)  # threads share even these
+    """Torch's form takes several blocks even of few images, the last one short."""
+    monkeypatch.setattr(search, "BLOCK_ROWS", 48)
+    monkeypatch.setattr(search, "BLOCK_COLUMNS", 80)
 
 
 def rows(n: int, d: int, seed: int = 0) -> Tensor:
@@ -76,7 +67,18 @@ def check_exact(x: Tensor, m: int, found: Neighbours) -> None:
 @pytest.mark.parametrize("compiled", FORMS)
 @pytest.mark.parametrize(
     ("n", "d", "m"),
-    [(1, 4, 3), (2, 3, 3), (3, 5, 1), (4, 5, 9), (64, 7, 0), (65, 33, 3), (101, 8, 4), (193, 16, 5), (300, 9, 1000)],
+    [
+        (1, 4, 3),
+        (2, 3, 3),
+        (3, 5, 1),
+        (4, 5, 9),
+        (64, 7, 0),
+        (65, 33, 3),
+        (101, 8, 4),
+        (193, 16, 5),
+        (300, 9, 1000),
+        (700, 9, 5),
+    ],
 )
 def test_exact_is_brute_force(n: int, d: int, m: int, compiled: bool, threads: None, small_blocks: None) -> None:
     x = rows(n, d, seed=n)
@@ -129,7 +131,7 @@ def test_approximate(compiled: bool, threads: None) -> None:
     assert (found.indices.sort(dim=1).values.diff(dim=1) > 0).all()
 
     hit = found.similarity.double() >= best[:, -1:] - 1e-6
-    sample = torch.randperm(n, generator=torch.Generator().manual_seed(_neighbours.SEED))[: 2 * _neighbours.SAMPLE]
+    sample = torch.randperm(n, generator=torch.Generator().manual_seed(search.SEED))[: 2 * search.SAMPLE]
     judges = sample[len(sample) // 2 :]
     assert found.recall == float(hit[judges].double().mean())
     assert found.info == {"recall": found.recall}
@@ -163,7 +165,7 @@ def test_approximate_of_few(n: int, compiled: bool) -> None:
 
 @pytest.mark.parametrize("compiled", FORMS)
 def test_who_finds_too_few_looks_everywhere(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_neighbours, "_lists_to_visit", lambda *_: 1)  # of six lists, none of which has 30 others
+    monkeypatch.setattr(search, "_lists_to_visit", lambda *_: 1)  # of six lists, none of which has 30 others
     x = rows(40, 12)
     found = nearest_neighbours(x, 30, search="approximate", compiled=compiled)
     torch.testing.assert_close(found.similarity.double(), brute_force(x, 30)[0], atol=1e-6, rtol=0)
@@ -181,7 +183,7 @@ def test_approximate_with_duplicates(compiled: bool, small_blocks: None) -> None
 
 
 def test_approximate_above_a_number_of_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_neighbours, "EXACT_UP_TO", 300)
+    monkeypatch.setattr(search, "EXACT_UP_TO", 300)
     x = rows(301, 8)
     assert nearest_neighbours(x[:300], 3).exact
     assert not nearest_neighbours(x, 3).exact
@@ -193,7 +195,7 @@ def test_methods_report_the_recall(method: str, monkeypatch: pytest.MonkeyPatch)
     """And only if it is in question; the labels are nearly those of the exact graph."""
     f = simulate(800, 10, d=32, seed=3)
     exact = kedge.adapt(f, method=method)
-    monkeypatch.setattr(_neighbours, "EXACT_UP_TO", 300)
+    monkeypatch.setattr(search, "EXACT_UP_TO", 300)
     approximate = kedge.adapt(f, method=method)
     assert "recall" not in exact.info
     assert 0.9 < approximate.info["recall"] <= 1
@@ -212,6 +214,6 @@ def test_neighbours_given_are_the_ones_used() -> None:
     f = simulate(40, 5, d=16, seed=4)
     batch = Batch(f.image_features, f.head)
     given = nearest_neighbours(batch.features, 3)
-    for method in (kedge.methods.build("moon"), kedge.methods.build("transclip")):
-        last = [iterate.z for iterate in method.iterate(batch, given)][-1]  # type: ignore[attr-defined]
+    for method in (kedge.Moon(), kedge.TransCLIP()):
+        last = [iterate.z for iterate in method.iterate(batch, given)][-1]
         assert torch.equal(last, method.step(None, batch).z)

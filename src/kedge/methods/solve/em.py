@@ -16,7 +16,7 @@ from torch import Tensor
 from ...features.text_head import TextHead
 from ..contract import Batch, State, Step
 from ..settings import Configured
-from .gaussian import Features, floored
+from .gaussian import floored, shared_variance
 from .graph import GramGraph, NeighbourGraph
 from .neighbours import Neighbours, nearest_neighbours
 
@@ -74,15 +74,14 @@ def active_classes(counts: Tensor) -> tuple[Tensor, Tensor]:
     return active, counts.index_select(0, active)
 
 
-def shared_variance(features: Features, z: Tensor, mu: Tensor, *, released: bool) -> Tensor:
-    """Σ_ik z_ik (x_i − μ_k)² / n, d; `released`: as the authors' program has it, wrong for n > 2500."""
-    n = len(z)
-    if not released or n <= RELEASED_CHUNK:
-        return features.shared_variance(z, mu)
-    var = torch.zeros_like(features.centre)
+def released_variance(x: Tensor, mu: Tensor, y: Tensor) -> Tensor:
+    """`shared_variance` as the program of StatA's authors has it, for y of n×k: wrong for n > 2500."""
+    n, var = len(x), torch.zeros_like(x[0])
+    if n <= RELEASED_CHUNK:
+        return shared_variance(x, mu, y.__getitem__)
     for start in range(0, n, RELEASED_CHUNK):  # the running sum is divided by n once per chunk
-        rows = slice(start, start + RELEASED_CHUNK)
-        var = (var + features[rows].shared_variance(z[rows], mu) * len(z[rows])) / n
+        x_part, y_part = x[start : start + RELEASED_CHUNK], y[start : start + RELEASED_CHUNK]
+        var = (var + shared_variance(x_part, mu, y_part.__getitem__) * len(x_part)) / n
     return floored(var)
 
 

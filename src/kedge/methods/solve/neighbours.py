@@ -26,7 +26,7 @@ from torch import Tensor
 
 from ...arrays import unit
 from ...progress import track
-from ._compiled import compiled_solver
+from .compiling import compiled_form
 
 Search = Literal["auto", "exact", "approximate"]
 Keep = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], None]
@@ -63,7 +63,7 @@ def nearest_neighbours(x: Tensor, m: int, *, search: Search = "auto", compiled: 
     m = min(m, n - 1)
     if m == 0:
         return Neighbours(torch.empty(n, 0, dtype=torch.long, device=x.device), x.new_empty(n, 0))
-    fast = compiled_solver(".compiled_neighbours", x) if compiled else None
+    fast = compiled_form("compiled_neighbours", x) if compiled else None
     if search == "approximate" or (search == "auto" and n > EXACT_UP_TO):
         return _approximate(x, m, fast.keep_best if fast else _keep_best)
     return Neighbours(*(fast.exact(x, m) if fast else _among_all(x, torch.arange(n, device=x.device), m, _keep_best)))
