@@ -90,6 +90,16 @@ class TestCells:
         assert all(record.dataset == "birds" and record.simulated and record.accuracy for record in records)
         assert len({record.plan_hash for record in records}) == 3  # both methods see the same images
 
+    def test_a_record_does_not_depend_on_what_ran_before_it(self, folder: Path) -> None:
+        """To the bit, with everything that pictures show."""
+        chosen = {"scenarios": ["very-low", "stream-high"], "seeds": [0]}
+        together = run(small(folder, methods=["tda", "kedge", "stata", "transclip"], **chosen)).records()
+        for method in ("stata", "kedge"):
+            alone = run(small(folder, methods=[method], **chosen, out=folder / method)).records()
+            same = [record for record in together if record.method == method]
+            assert scores(alone) == scores(same)
+            assert [record.series for record in alone] == [record.series for record in same]
+
     def test_names_can_be_read(self, folder: Path) -> None:
         (name, *_) = names(
             small(folder, methods=["stata:alpha=10,beta=soft"], scenarios=["stream:gamma=0.5"], seeds=[4])

@@ -116,7 +116,7 @@ def test_objective_does_not_rise() -> None:
 
 def test_without_its_parts_it_is_stata_with_soft_counts() -> None:
     x, t = simulated(40, 7, noise=0.4)
-    bare = Kedge(proportions=False, own_say=False, guard=False, memory=False, z_steps=5)
+    bare = Kedge(proportions=False, leave_one_out=False, guard=False, memory=False, z_steps=5)
     stata = adapt(x, t, "stata", logit_scale=10.0, beta="soft").probs
     assert (solved(x, t, 10.0, bare).z - stata).abs().max() <= 2e-3  # classes below a tenth of an image differ
     assert (solved(x, t, 10.0).z - stata).abs().max() > 0.02
@@ -154,7 +154,7 @@ def test_images_without_a_common_look_are_not_built_on() -> None:
     x, t = (unit(torch.randn(rows, 64, generator=random, dtype=torch.float64)) for rows in (60, 10))
     step = solved(x, t, 30.0)
     assert step.info["trust"] < 0.1 < step.info["trust_zero_shot"]
-    assert "disagree" in step.info["why"]
+    assert "different zero-shot labels" in step.info["why"]
 
 
 def test_clear_batches_are_trusted() -> None:

@@ -1,7 +1,7 @@
-"""kedge: StatA with an anchor that knows how many classes are there, a guard, and a memory along a stream.
+"""kedge: StatA with a prior on class proportions, a guard, and a memory along a stream.
 
 Objective, minimised block by block over z, π, then μ and Σ. It is StatA's with a prior on class proportions, and every
-part that comes from the batch has a weight between 0 and 1 that says how far the batch is to be trusted:
+part that comes from the batch has a weight between 0 and 1, the trust in the batch:
 
     L(z, π, μ, Σ) = Σ_i KL(z_i ‖ ŷ_i)
                     + v { −½ Σ_ij g_ij z_i·z_j + (1/T) [ −Σ_i z_i·log p_i + α Σ_k KL(N(t_k, Σ') ‖ N(μ_k, Σ_k)) ] }
@@ -15,43 +15,42 @@ part that comes from the batch has a weight between 0 and 1 that says how far th
 | Σ'        | `var0`       | d     | the anchors' shared diagonal covariance                                       |
 | n_k, π_k  | `counts`     | k     | Σ_i z_ik; class proportions (n_k + c)/(n + c K)                               |
 | K̂         | `effective`  |       | exp H(n_k/n), the effective number of classes                                 |
-| ω         | `few`        |       | 1 − K̂/K: 0 when all classes are there, near 1 when few are                    |
-| v         | `visual`     |       | trust in what the images say of each other (graph, Gaussians)                 |
+| ω         | `few`        |       | 1 − K̂/K: 0 when all classes are present, near 1 when few are                  |
+| v         | `visual`     |       | trust in similarities between images (graph, Gaussians)                       |
 | ρ         |              |       | trust in the class proportions, s(ω)·`decided`·(1 − 1/n)                      |
 | G         | `graph`      | n×n   | affinities, λ/(2m)·(W + Wᵀ) of m neighbours                                   |
 
-Steps, with s(u) = u²(3 − 2u) for u in [0, 1] and 0, 1 outside (a switch without a corner):
+Steps, with s(u) = u²(3 − 2u) for u in [0, 1] and 0, 1 outside (a smooth switch):
 
     z   ← softmax_k( log ŷ + ρ log π + v [ log p / T + G z ] )       `z_steps` times, π and ω after each
     β_k = n_k/(n_k + α),  μ_k and Σ_k as in StatA with soft counts
-    log p_ik ← log p_ik − s(ω)² d z_ik/(n_k + α)                     an image's own say in its class is taken back
+    log p_ik ← log p_ik − s(ω)² d z_ik/(n_k + α)                     leave-one-out correction
 
-*Few classes.* The proportions are a Dirichlet prior's best estimate, at full weight only if few classes are there. With
-all of them present, uneven proportions are mostly zero-shot's own bias, and would feed on themselves.
+*Proportions.* π is the maximum a posteriori estimate under a Dirichlet prior. It has full weight only if few classes
+are present: with all of them present, uneven proportions are mostly zero-shot's own bias, which would reinforce itself.
 
-*An image's own say.* Image i is a part of the mean and variance it is measured by. That raises log p_ik by about
-d z_ik/(n_k + α) for the mean, and as much for the variance: half of it is taken back. It is what keeps an image where
-zero-shot put it, which is wanted with a few images per class and unwanted with few classes: hence s(ω)².
+*Leave-one-out correction.* Image i is part of the mean and variance of its own class. That raises log p_ik by about
+d z_ik/(n_k + α) through the mean, and by as much through the variance; half of the sum is subtracted. The effect keeps
+an image where zero-shot put it. That is wanted with few images per class and unwanted with few classes: hence s(ω)².
 
 *The guard*, from ŷ and the neighbours alone:
 
-    decided = min(1, 4 (1 − mean_i H(ŷ_i)/log K))      zero-shot says something: else there is nothing to build on
+    decided = min(1, 4 (1 − mean_i H(ŷ_i)/log K))      is zero-shot informative at all?
     visual  = decided · s((κ − 0.1)/0.4),  κ = (A − 1/K)/(1 − 1/K)
-              A: share of neighbours with the same zero-shot label. Images that look alike should be called alike.
+              A: share of neighbours with the same zero-shot label. Similar images should have the same label.
 
-*The stream.* What earlier batches showed of a class is kept as a count N_k, a mean and a variance, of images with
-z_ik > 0.9, as far as the class was established (s(n_k K̂/n)). In later batches it joins the moments of class k as
-M_k = min(N_k, 10 n_k) images: it counts only for classes that the batch itself shows, so a stream that moves on leaves
-it behind; N_k is at most 64, so a class that changes is learned anew. β stays n_k/(n_k + α): the memory says where a
-class is, the batch alone says whether it is here. (With M_k in β, each class ever seen drew images that were not its
-own.) The first batch is solved as if alone.
+*Memory.* For each class the state holds a count N_k, a mean and a variance of images with z_ik > 0.9, weighted by how
+established the class was in its batch, s(n_k K̂/n). In later batches they join the moments of class k as
+M_k = min(N_k, 10 n_k) images. So the memory counts only for classes that the batch itself shows, and N_k ≤ 64 lets a
+class that changes be learned anew. β stays n_k/(n_k + α): the memory says where a class is, the batch alone says
+whether it is present. (With M_k in β, every class ever seen attracted images of other classes.)
 
 Guaranteed: with v and ρ fixed, each z-step (for a positive semi-definite graph), each π-step and each M-step (without
 unit scaling, of classes that stay present) lowers L or keeps it. Heuristic: that ω follows z, the neighbour graph, unit
-means, putting a class that is hardly there back on its anchor, an image's own say, the guard's formulas, the memory.
+means, putting nearly empty classes back on their anchors, the leave-one-out correction, the guard, the memory.
 
 Deviations from StatA: the terms above; soft counts; classes with less than a tenth of an image stay on their
-anchors. With ρ = 0, v = 1 and no own-say term, it is StatA with soft counts.
+anchors. With ρ = 0, v = 1 and no leave-one-out correction, it is StatA with soft counts.
 """
 
 from __future__ import annotations
@@ -79,30 +78,30 @@ from .solve.graph import NeighbourGraph
 from .solve.neighbours import Neighbours, nearest_neighbours
 
 PRESENT = 0.1  # images: a class with less stays on its anchor
-PSEUDO_COUNT = 0.2  # c, images that every class is given before any is seen
+PSEUDO_COUNT = 0.2  # c, images added to every class
 SURE = 0.9  # z from which an image is remembered
-REMEMBERED = 64.0  # images at most that a class's memory stands for
+REMEMBERED = 64.0  # upper limit of N_k
 RELIANCE = 10.0  # images of memory at most per image of the batch
 
 
 @dataclass(frozen=True)
 class Trust:
-    """What the guard says of a batch before it is solved."""
+    """The guard's judgement of a batch, before the solve."""
 
-    decided: float  # does zero-shot say anything?
-    visual: float  # and do images that look alike get the same label?
-    proportions: float  # what ρ is at most
+    decided: float  # is zero-shot informative?
+    visual: float  # v: and do similar images get the same label?
+    proportions: float  # upper limit of ρ
 
     @property
     def reason(self) -> str:
-        """In words, for `info`."""
+        """A sentence for `info`."""
         if self.decided < 0.5:
-            return "zero-shot is undecided: little is built on it"
+            return "zero-shot is undecided, so adaptation is weak"
         if self.proportions == 0:
-            return "a single image or a single class: zero-shot is kept"
+            return "a single image or a single class: zero-shot labels are kept"
         if self.visual < 0.5 * self.decided:
-            return "neighbours disagree on their labels: looks count for little"
-        return "zero-shot is decided and neighbours agree"
+            return "similar images have different zero-shot labels, so similarity counts for little"
+        return "zero-shot is decided and similar images agree"
 
 
 @dataclass(frozen=True)
@@ -120,27 +119,27 @@ class Kedge(Configured):
     iterations: int = setting(10, "M-steps, each after `z_steps` z-steps; z-steps also end the solve", low=0)
     z_steps: int = setting(3, "z-steps per iteration", low=1)
     proportions: bool = setting(True, "estimate class proportions and use them as a prior; false leaves ρ = 0")
-    own_say: bool = setting(True, "take an image's own say in its class back when few classes are there")
-    guard: bool = setting(True, "lean back to zero-shot where the evidence is thin; false trusts every batch")
-    compiled: bool = setting(True, "use the compiled solver where it can be: float32, CPU, the extra `fast` installed")
-    memory: bool = setting(True, "let earlier batches of a stream help; false solves each batch on its own")
+    leave_one_out: bool = setting(True, "correct for an image being part of its own class's statistics")
+    guard: bool = setting(True, "stay near zero-shot where the evidence is weak; false trusts every batch")
+    compiled: bool = setting(True, "use the compiled solver if possible: float32, CPU, the extra `fast` installed")
+    memory: bool = setting(True, "use earlier batches of the stream; false solves each batch on its own")
 
     def init(self, head: TextHead) -> State | None:
-        """Nothing remembered: N (k), means and variances (k×d)."""
+        """An empty memory: N (k), means and variances (k×d)."""
         if not self.memory:
             return {}
         t = head.features
         return {"counts": t.new_zeros(head.k), "mean": torch.zeros_like(t), "var": torch.zeros_like(t)}
 
     def prepare(self, batch: Batch) -> Mapping[str, Tensor]:
-        """What Σ' of any of these images needs."""
+        """The per-image part of Σ', see `anchor_variance`."""
         return {"text_distances": text_distances(batch.features, batch.head.features, batch.log_zero_shot)}
 
     @torch.no_grad()
     def step(self, state: State | None, batch: Batch) -> Step:
-        """Solve one batch, and remember what it showed."""
+        """Solve one batch and update the memory."""
         x = batch.features
-        past = state if state and bool(state["counts"].any()) else {}  # nothing yet: solved as if alone, and faster
+        past = state if state and bool(state["counts"].any()) else {}  # empty at first
         nearest = nearest_neighbours(x, self.neighbours, search=self.search, compiled=self.compiled)
         trust = self._trust(batch.log_zero_shot, nearest.indices)
         fast = compiled_form("compiled", x) if self.compiled else None
@@ -187,7 +186,7 @@ class Kedge(Configured):
             present=PRESENT,
             trust=trust.proportions if self.proportions else 0.0,
             pseudo_count=PSEUDO_COUNT,
-            leave_one_out=cooling * head.d if self.own_say else 0.0,
+            leave_one_out=cooling * head.d if self.leave_one_out else 0.0,
             reliance=RELIANCE,
         )
         edge, var0 = self._edge(trust), anchor_variance(batch)
@@ -228,7 +227,7 @@ class Kedge(Configured):
             moments = recalled(past, present, features.centre, n_a, features.moments(z_a))
             _, mu, var = anchored_fit(features.centre, moments, n_a, t_a, var0, self.alpha)
             log_p = features.log_density(features.natural(mu, var, var0))
-            if self.own_say:
+            if self.leave_one_out:
                 log_p -= z_a * (smooth(few) ** 2 * d / (n_a + self.alpha))
             unary = anchored.index_copy(1, present, log_y.index_select(1, present).add_(log_p, alpha=cooling))
         return z, largest_change(z, before)

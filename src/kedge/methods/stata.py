@@ -20,9 +20,9 @@ Objective, minimised block by block over z, then μ, then Σ:
 | G         | `graph`           | n×n   | affinities: λ/(2m)·(W + Wᵀ) of m neighbours, or λ·x xᵀ        |
 
 The defaults are the constants behind the published numbers; `StatA.literal()` is the paper's equations as printed, for
-which the objective can not rise (T = 1, no unit scaling, soft β, positive semi-definite graph).
+which the objective cannot rise (T = 1, no unit scaling, soft β, positive semi-definite graph).
 
-Only *active* classes, those that somebody is assigned to, are ever updated: with hard counts an empty class has
+Only *active* classes, those with assigned images, are updated: with hard counts an empty class has
 β_k = 0, so its mean and covariance are the anchor's, exactly. A batch of 64 images has about 20 active classes out of
 a thousand.
 
@@ -32,7 +32,7 @@ Deviations
   is the same at every T and the objective is one function.
 - from the authors' program: neighbours exclude the image itself by index, not by dropping the best match (which drops
   the twin of a duplicated image instead); Σ' is the equation for any n, not only up to 2,500 images
-  (`released_variance` gives the program's value); it works for n < 4 and can not see labels; variances are kept above
+  (`released_variance` gives the program's value); it works for n < 4 and cannot see labels; variances are kept above
   1e-6/d.
 """
 
@@ -78,7 +78,7 @@ class Iterate:
 
 @dataclass(frozen=True)
 class StatA(Configured):
-    """StatA with every knob; the defaults give the published numbers."""
+    """StatA with all its settings; the defaults give the published numbers."""
 
     name: ClassVar[str] = "stata"
     traits: ClassVar[Traits] = Traits(paper="StatA", year=2025, scope="batch", memory="none")
@@ -98,7 +98,7 @@ class StatA(Configured):
     tol: float = setting(0.0, "stop early when no entry of z moves more than this in an iteration; 0 is off", low=0)
     objective: bool = setting(False, "put the objective after every step into info (costs time)")
     released_variance: bool = setting(False, "Σ' as the authors' program has it for n > 2500: divided once per chunk")
-    compiled: bool = setting(True, "use the compiled solver where it can be: float32, CPU, the extra `fast` installed")
+    compiled: bool = setting(True, "use the compiled solver if possible: float32, CPU, the extra `fast` installed")
 
     @classmethod
     def literal(cls, **settings: Any) -> StatA:
@@ -113,7 +113,7 @@ class StatA(Configured):
         return None
 
     def prepare(self, batch: Batch) -> Mapping[str, Tensor]:
-        """What Σ' of any of these images needs."""
+        """The per-image part of Σ', see `anchor_variance`."""
         return {"text_distances": text_distances(batch.features, batch.head.features, batch.log_zero_shot)}
 
     def step(self, state: State | None, batch: Batch) -> Step:
@@ -151,7 +151,7 @@ class StatA(Configured):
         return fast if fast and fast.suits(len(batch.features), batch.head.k, batch.head.d) else None
 
     def _equations(self) -> dict[str, Any]:
-        """What the other forms of the solver are told."""
+        """The settings that the compiled solver and the one with candidates take."""
         return {
             "alpha": self.alpha,
             "soft": self.beta == "soft",

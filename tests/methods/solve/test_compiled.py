@@ -160,7 +160,7 @@ def test_a_class_nobody_considers_at_first_becomes_a_label(seed: int, temperatur
     [
         {},
         {"proportions": False},
-        {"own_say": False},
+        {"leave_one_out": False},
         {"guard": False},
         {"alpha": 10.0},
         {"iterations": 0},

@@ -1,1 +1,1 @@
-"""Mathematics that several methods share."""
+"""Mathematics that several methods share, and the compiled solver."""

@@ -1,4 +1,4 @@
-"""Per-class memories: of every class, the few images that the encoder was surest of. TDA, DMN and OGA keep one.
+"""Per-class memories: for every class, the few images with the lowest zero-shot entropy. TDA, DMN and OGA use one.
 
 Image by image the rule is: a newcomer enters its class's memory if there is room, else it takes the place of the
 entry with the highest entropy, if its own is lower. What that leaves after any number of images is the L of lowest
@@ -20,7 +20,7 @@ Protocol = Literal["batch", "image"]  # who is remembered before who is labelled
 
 
 def turns(n: int, protocol: Protocol) -> Iterator[slice]:
-    """The rows that are remembered together, then labelled together: the batch at once, or one image at a time."""
+    """Slices of rows that enter the memory together and are then labelled: the whole batch, or image by image."""
     size = n if protocol == "batch" else 1
     return (slice(start, start + size) for start in range(0, n, size))
 
@@ -42,7 +42,7 @@ class Memory:
 
     @classmethod
     def empty(cls, k: int, slots: int, **like: Tensor) -> Memory:
-        """Nothing remembered yet. `like`: for each kind of entry, a tensor of its shape and type."""
+        """An empty memory. `like`: for each kind of entry, a tensor of its shape and type."""
         first = next(iter(like.values()))
         return cls(
             torch.full((k, slots), torch.inf, dtype=first.dtype, device=first.device),

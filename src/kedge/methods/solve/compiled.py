@@ -357,7 +357,7 @@ def m_step(
     heat: Any = max(s.cooling, F(1e-2))  # kedge's T may be endless
     for k in range(len(counts)):
         if not counts[k] > s.present:
-            if fits.made[k]:  # nobody is left: back to the anchor
+            if fits.made[k]:  # the class lost its images: back to the anchor
                 fits.made[k] = False
                 for i in range(n):
                     unary[i, k], images.stirred[i] = data.anchored[i, k], F(1)
@@ -400,7 +400,7 @@ def m_step(
 def add_moments(weights: Rows, f: int, first: int, last: int, y: Rows, least: Any, total: Rows, mass: Rows) -> None:
     """Add Σ_i z_i [y_i, y_i²] of a block of images to total[f] (2×d), and Σ_i z_i to mass[f]; four images at a time."""
     n, d, size = len(y), np.uint64(y.shape[1]), 0
-    part, listed = np.zeros((2, d), F), np.full(last - first + 3, n)  # image n is nobody, with weight 0
+    part, listed = np.zeros((2, d), F), np.full(last - first + 3, n)  # index n: padding, with weight 0
     for i in range(first, last):
         if weights[f, i] > least:
             listed[size] = i

@@ -1,4 +1,4 @@
-"""Which form of an algorithm runs, torch's or the compiled one, and what people hear of it.
+"""The choice between the torch form and the compiled form of an algorithm, and notices about compiling.
 
 Compiled forms need the extra `fast` (numba) and are for float32 on CPUs. numba is imported when first needed.
 """
@@ -20,7 +20,7 @@ from ...progress import notice
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 FLAGS: dict[str, Any] = {"fastmath": True, "nogil": True, "error_model": "numpy"}
-LONG = 2.0  # seconds that people notice
+LONG = 2.0  # seconds of a solve from which the extra `fast` is recommended
 _said: set[str] = set()
 
 
@@ -61,7 +61,7 @@ def warm_up() -> None:
 
 @contextmanager
 def recommending(x: Tensor) -> Iterator[None]:
-    """Say, after a long wait for torch's form, what would be faster: once per process."""
+    """After a long solve without numba, recommend the extra `fast`, once per process."""
     start = time.perf_counter()
     yield
     if time.perf_counter() - start > LONG and is_plain(x) and not has_numba():
@@ -81,7 +81,7 @@ def part(function: Kernel) -> Kernel:
     """A part of a kernel, compiled with it. fastmath lets sums be vectors; maxima of floats never are."""
     from numba import njit
 
-    alone: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # nobody calls it from outside
+    alone: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # it is not called from Python
     return cast(Kernel, njit(**FLAGS, **alone)(function))
 
 

@@ -25,7 +25,7 @@ SETTLED = 1e-3  # without a tolerance, a last change of z below this counts as c
 
 
 class Iterate(Protocol):
-    """Where a solver stands after an iteration."""
+    """The state of a solver after an iteration."""
 
     @property
     def z(self) -> Tensor:
@@ -64,7 +64,7 @@ def z_step(z: Tensor, unary: Tensor, graph: NeighbourGraph | GramGraph) -> Tenso
 
 
 def hard_counts(z: Tensor) -> Tensor:
-    """How many images have class k as their best, k."""
+    """n_k: how many images have class k as their most probable one, k."""
     return torch.bincount(z.max(dim=1).indices, minlength=z.shape[1]).to(z.dtype)
 
 
@@ -86,7 +86,7 @@ def released_variance(x: Tensor, mu: Tensor, y: Tensor) -> Tensor:
 
 
 def run(assignments: Iterable[Tensor], batch: Batch, tol: float = SETTLED) -> tuple[Tensor, dict[str, Any]]:
-    """The last z of a solve that starts at ŷ, and what to say of it. No fit follows the last z: it is no iteration."""
+    """The last z of a solve that starts at ŷ, and its `info`. The last z-steps, without an M-step, are no iteration."""
     before = z = None
     iterations = -1
     for z_next in assignments:
@@ -98,10 +98,10 @@ def run(assignments: Iterable[Tensor], batch: Batch, tol: float = SETTLED) -> tu
 
 
 def largest_change(z: Tensor, before: Tensor) -> float:
-    """Of an entry of z (n×k)."""
+    """max |z − before| over all entries (n×k)."""
     return float((z - before).abs_().max())
 
 
 def outcome(change: float, iterations: int, tol: float) -> dict[str, Any]:
-    """What to say of a solve of this many fits, in the last iteration of which z changed by so much."""
+    """The `info` of a solve: M-steps, the largest change of z in the last iteration, and whether it is within `tol`."""
     return {"iterations": iterations, "converged": change <= tol, "change": change}

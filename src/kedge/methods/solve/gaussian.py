@@ -53,7 +53,7 @@ class Features:
 
     @classmethod
     def of(cls, x: Tensor, width: int = 0) -> Features:
-        """Those of x; `width`: entries that somebody holds per row of a block, beside φ."""
+        """φ of x (n×d). width: further entries per row that the caller holds, for the size of a block."""
         rows, centre = row_blocks((len(x), 2 * x.shape[1] + width)), x.mean(dim=0)
         features = cls(x, centre, rows, None)
         if len(rows) > 1:

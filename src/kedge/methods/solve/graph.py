@@ -1,4 +1,4 @@
-"""Graphs over the images of a batch, as something to multiply assignments with. Never an n×n array.
+"""Graphs over the images of a batch, as operators on assignments. Never an n×n array.
 
 Both are symmetric n×n operators G with `G @ z` for z of n×k.
 """

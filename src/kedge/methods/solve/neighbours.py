@@ -1,6 +1,6 @@
-"""The nearest other images of every image, by cosine. Never an n×n array: x xᵀ is looked at in blocks of at most 64 MB.
+"""The nearest other images of every image, by cosine. Never an n×n array: x xᵀ is computed in blocks of at most 64 MB.
 
-*Exact*, up to 100,000 images unless told otherwise: every pair is looked at.
+*Exact*, by default up to 100,000 images: every pair is compared.
 
 *Approximate*, above. About √n centres are found by k-means on a sample, and every image is put into the list of its
 nearest centre. An image's neighbours are then looked for in the lists of its p nearest centres only (an inverted file).
@@ -52,7 +52,7 @@ class Neighbours(NamedTuple):
 
     @property
     def info(self) -> dict[str, float]:
-        """What a method says of its search: the recall, if that is in question."""
+        """For a method's `info`: the recall of an approximate search."""
         return {} if self.exact else {"recall": self.recall}
 
 
@@ -70,12 +70,12 @@ def nearest_neighbours(x: Tensor, m: int, *, search: Search = "auto", compiled: 
 
 
 def _empty_lists(n: int, m: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Indices and similarities, n×m, of nobody."""
+    """Empty lists: indices −1 and the lowest similarity, n×m."""
     return torch.full((n, m), -1, device=like.device), torch.full((n, m), LOWEST, dtype=like.dtype, device=like.device)
 
 
 def _keep_best(similarity: Tensor, rows: Tensor, columns: Tensor, indices: Tensor, values: Tensor) -> None:
-    """Let near images `columns` (c) into the lists (r×m, in place) of images `rows` (r), by their similarity (r×c)."""
+    """Merge candidates `columns` (c) into the lists (r×m, in place) of images `rows` (r), by similarity (r×c)."""
     m = values.shape[1]
     best, place = similarity.topk(min(m + 1, len(columns)), dim=1)  # one more, as the image itself may be among them
     found = columns[place]
@@ -86,7 +86,7 @@ def _keep_best(similarity: Tensor, rows: Tensor, columns: Tensor, indices: Tenso
 
 
 def _among_all(x: Tensor, rows: Tensor, m: int, keep_best: Keep) -> tuple[Tensor, Tensor]:
-    """The nearest of all images to some (r): indices and similarities, r×m."""
+    """Exact neighbours of some images (r): indices and similarities, r×m."""
     indices, values = _empty_lists(len(rows), m, x)
     everyone = torch.arange(len(x), device=x.device)
     for start in track(range(0, len(rows), BLOCK_ROWS), "neighbours"):
@@ -99,7 +99,7 @@ def _among_all(x: Tensor, rows: Tensor, m: int, keep_best: Keep) -> tuple[Tensor
 
 
 def _approximate(x: Tensor, m: int, keep_best: Keep) -> Neighbours:
-    """The module's docstring says how."""
+    """Approximate neighbours of all images, as the module's docstring describes."""
     draw = torch.Generator().manual_seed(SEED)
     sample = torch.randperm(len(x), generator=draw)[: 2 * SAMPLE].to(x.device)
     true_indices, true_values = _among_all(x, sample, m, keep_best)
@@ -135,12 +135,12 @@ def _centres(x: Tensor, draw: torch.Generator) -> Tensor:
     centres = seen[torch.randperm(len(seen), generator=draw)[:lists].to(x.device)]
     for _ in track(range(ROUNDS), "k-means"):
         total = torch.zeros_like(centres).index_add_(0, _nearest_centres(seen, centres, 1).squeeze(1), seen)
-        centres = torch.where(total.any(dim=1, keepdim=True), unit(total), centres)  # one that nobody is near to stays
+        centres = torch.where(total.any(dim=1, keepdim=True), unit(total), centres)  # a centre without images stays
     return centres
 
 
 def _lists_to_visit(x: Tensor, centres: Tensor, images: Tensor, neighbours: Tensor) -> int:
-    """p: in how many lists these images (s) must look so that AIM of their true neighbours (s×m) are there."""
+    """p: the smallest number of lists in which these images (s) find the share AIM of their true neighbours (s×m)."""
     similarity = x[images] @ centres.T
     home = _nearest_centres(x[neighbours.flatten()], centres, 1).view_as(neighbours)
     nearer = similarity[:, None] > similarity.gather(1, home)[..., None]  # s×m×lists: than the list it is in
