@@ -44,7 +44,7 @@ import kedge
 from kedge.benchmark.evaluate import evaluate
 from kedge.benchmark.plan import Plan, draw
 
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 from oracle import stata as plain
 
 COMPARED = 100_000  # n·k up to which the two results are compared
