@@ -415,7 +415,7 @@ def add_code(folder: Path, file: str, **more: Any) -> None:
 @pytest.mark.parametrize("prefix", ["", "hf:"])
 def test_a_models_own_code_is_refused(copied: Path, ran: Path, file: str, prefix: str) -> None:
     add_code(copied, file)
-    with pytest.raises(FileError, match=rf"{file} names Python code that comes with the model \(auto_map\)") as caught:
+    with pytest.raises(FileError, match=rf"{file} names code that comes with the model \(auto_map\)") as caught:
         load_encoder(f"{prefix}{copied}", device="cpu")
     assert "\n" not in str(caught.value)
     assert not ran.exists()
@@ -423,14 +423,23 @@ def test_a_models_own_code_is_refused(copied: Path, ran: Path, file: str, prefix
 
 def test_code_named_deeper_in_a_file_is_refused(copied: Path) -> None:
     (copied / "processor_config.json").write_text(json.dumps({"image_processor": {"auto_map": {"A": "evil.A"}}}))
-    with pytest.raises(FileError, match=r"processor_config.json names Python code"):
+    with pytest.raises(FileError, match=r"processor_config.json names code"):
+        load_encoder(str(copied), device="cpu")
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+@pytest.mark.parametrize("value", ["some/kernel", {"vision_config": "some/kernel@main:x"}])
+def test_kernels_from_the_hub_are_refused(copied: Path, key: str, value: Any) -> None:
+    found = json.loads((copied / "config.json").read_text())
+    (copied / "config.json").write_text(json.dumps({**found, "vision_config": {**found["vision_config"], key: value}}))
+    with pytest.raises(FileError, match=rf"config.json names code that comes with the model \({key}\)"):
         load_encoder(str(copied), device="cpu")
 
 
 def test_a_hub_models_own_code_is_refused(hub: Hub, copied: Path, ran: Path) -> None:
     (copied / "pytorch_model.bin").rename(copied / "model.safetensors")
     add_code(copied, "config.json")
-    with pytest.raises(FileError, match="names Python code"):
+    with pytest.raises(FileError, match="names code"):
         load_encoder("hf:some/model", device="cpu")
     assert not ran.exists()
 

@@ -65,17 +65,21 @@ def _downloaded(hub: Any, repository: str, revision: str | None) -> Path:
 
 
 def check_no_code(folder: Path) -> None:
-    """Raise FileError if a model's folder names Python code of its own, which transformers would offer to run."""
+    """Raise FileError if a model's folder names code that transformers would run or offer to run.
+
+    That is `auto_map`, Python code that comes with the model, and an attention kernel from the hub (OWNER/NAME).
+    """
     for path in sorted(folder.glob("*config*.json")):
         parts = [read_json(path)]
         while parts:
-            part = parts.pop()
-            if "auto_map" in part:
-                raise FileError(
-                    f"{path} names Python code that comes with the model (auto_map); kedge runs no such code. "
-                    "Choose a model without it."
-                )
-            parts.extend(value for value in part.values() if isinstance(value, dict))
+            for key, value in parts.pop().items():
+                if key == "auto_map" or (key.endswith("attn_implementation") and "/" in str(value)):
+                    raise FileError(
+                        f"{path} names code that comes with the model ({key}); kedge runs no such code. "
+                        "Choose a model without it."
+                    )
+                if isinstance(value, dict):
+                    parts.append(value)
 
 
 def file_of(repository: str, name: str, extra: str) -> Path:
