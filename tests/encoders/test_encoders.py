@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -11,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -318,50 +320,156 @@ def test_without_transformers_the_extra_is_named(folder: Path, monkeypatch: pyte
         load_encoder(str(folder))
 
 
+MAIN, CONVERTED = "1" * 40, "2" * 40
+
+
 class Hub:
-    """A hub with one repository whose main branch has pickled weights, as openai/clip-vit-base-patch16 has."""
+    """A hub with one repository: main has pickled weights, as openai/clip-vit-base-patch16 has, v2 has safetensors."""
 
     def __init__(self, cache: Path, pickled: Path, converted: Path, real: Any) -> None:
-        self.constants = SimpleNamespace(HF_HUB_CACHE=str(cache))
         self.errors = real.errors
         self.utils = real.utils
-        self.branches = {None: pickled, "refs/pr/3": converted}
-        self.cache, self.asked = cache, 0
+        self.commits = {"main": MAIN, "v2": CONVERTED, MAIN: MAIN, CONVERTED: CONVERTED, "refs/pr/3": CONVERTED}
+        self.content = {MAIN: pickled, CONVERTED: converted}
+        self.cache: Path = cache
+        self.asked: list[str] = []
+
+    def try_to_load_from_cache(self, repository: str, name: str, revision: str | None = None) -> str | None:
+        assert repository == "some/model"
+        found = self.cache / self.commits.get(revision or "main", "none") / name
+        return str(found) if found.exists() else None
 
     def snapshot_download(self, repository: str, revision: str | None = None, **_: Any) -> str:
-        self.asked += 1
-        to = (
-            self.cache
-            / f"models--{repository.replace('/', '--')}"
-            / "snapshots"
-            / (revision or "main").replace("/", "-")
-        )
-        return str(shutil.copytree(self.branches[revision], to))
-
-    def HfApi(self) -> Hub:
-        return self
-
-    def get_repo_discussions(self, repository: str, author: str, **_: Any) -> list[Any]:
-        assert author == "SFconvertbot"
-        return [SimpleNamespace(git_reference="refs/pr/3")]
+        self.asked.append(revision or "main")
+        if self.asked[-1] not in self.commits:
+            raise self.errors.RevisionNotFoundError("404", response=SimpleNamespace(headers={}, request=None))
+        commit = self.commits[self.asked[-1]]
+        return str(shutil.copytree(self.content[commit], self.cache / commit, dirs_exist_ok=True))
 
 
-def test_pickles_on_the_hub_are_had_as_the_hubs_conversion(
-    folder: Path, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def hub(folder: Path, copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
     (copied / "model.safetensors").rename(copied / "pytorch_model.bin")
     hub = Hub(tmp_path / "cache", copied, folder, pytest.importorskip("huggingface_hub"))
     whole = _hub.imported
     monkeypatch.setattr(
         _hub, "imported", lambda module, extra: hub if module == "huggingface_hub" else whole(module, extra)
     )
-    encoder = load_encoder("hf:some/model", device="cpu")
-    assert encoder.provenance["encoder"] == "hf:some/model"
-    assert hub.asked == 2
+    return hub
+
+
+def test_a_revision_is_resolved_to_a_commit_and_recorded(hub: Hub, folder: Path) -> None:
+    encoder = load_encoder("hf:some/model@v2", device="cpu")
+    assert encoder.provenance["encoder"] == "hf:some/model@v2"
+    assert encoder.provenance["revision"] == CONVERTED
     image = torch.randn(1, 3, SIZE, SIZE)
-    assert torch.equal(encoder.encode_images(image), load_encoder(str(folder), device="cpu").encode_images(image))
-    load_encoder("hf:some/model", device="cpu")
-    assert hub.asked == 2  # from the cache
+    local = load_encoder(str(folder), device="cpu")
+    assert torch.equal(encoder.encode_images(image), local.encode_images(image))
+    assert "revision" not in local.provenance
+    assert load_encoder(f"hf:some/model@{CONVERTED}", device="cpu").provenance["revision"] == CONVERTED
+    assert hub.asked == ["v2"]  # the second came from the cache
+    hub.commits["main"] = CONVERTED
+    assert load_encoder("hf:some/model", device="cpu").provenance["revision"] == CONVERTED
+
+
+def test_nobodys_pull_request_is_used(hub: Hub) -> None:
+    with pytest.raises(FileError, match=f"some/model at commit {MAIN} has no weights as safetensors"):
+        load_encoder("hf:some/model", device="cpu")
+    assert hub.asked == ["main"]
+    for name in ("refs/pr/3", "pr/3"):
+        with pytest.raises(FileError, match=r"is a pull request.* name its commit: hf:some/model@COMMIT"):
+            load_encoder(f"hf:some/model@{name}", device="cpu")
+    assert hub.asked == ["main"]
+
+
+@pytest.mark.parametrize(
+    ("revision", "words"),
+    [("v3", "has no revision 'v3'"), ("", "'' is not a revision"), ("../..", "is not a revision"), ("a@b", "is not a")],
+)
+def test_wrong_revisions(hub: Hub, revision: str, words: str) -> None:
+    with pytest.raises(FileError, match=words):
+        load_encoder(f"hf:some/model@{revision}", device="cpu")
+
+
+CODE = {
+    "config.json": {"AutoConfig": "evil.Config", "AutoModel": "evil.Model"},
+    "tokenizer_config.json": {"AutoTokenizer": ["evil.Tokenizer", None]},
+    "preprocessor_config.json": {"AutoImageProcessor": "evil.Processor"},
+}
+
+
+@pytest.fixture
+def ran(copied: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that exists once the code in the model's folder has run. Nobody may ask a question."""
+    (copied / "evil.py").write_text(f"open({str(copied / 'ran')!r}, 'w')\n")
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked a question"))
+    return copied / "ran"
+
+
+def add_code(folder: Path, file: str, **more: Any) -> None:
+    found = json.loads((folder / file).read_text())
+    (folder / file).write_text(json.dumps({**found, **more, "auto_map": CODE[file]}))
+
+
+@pytest.mark.parametrize("file", CODE)
+@pytest.mark.parametrize("prefix", ["", "hf:"])
+def test_a_models_own_code_is_refused(copied: Path, ran: Path, file: str, prefix: str) -> None:
+    add_code(copied, file)
+    with pytest.raises(FileError, match=rf"{file} names code that comes with the model \(auto_map\)") as caught:
+        load_encoder(f"{prefix}{copied}", device="cpu")
+    assert "\n" not in str(caught.value)
+    assert not ran.exists()
+
+
+def test_code_named_deeper_in_a_file_is_refused(copied: Path) -> None:
+    (copied / "processor_config.json").write_text(json.dumps({"image_processor": {"auto_map": {"A": "evil.A"}}}))
+    with pytest.raises(FileError, match=r"processor_config.json names code"):
+        load_encoder(str(copied), device="cpu")
+
+
+@pytest.mark.parametrize("key", ["attn_implementation", "_attn_implementation"])
+@pytest.mark.parametrize("value", ["some/kernel", {"vision_config": "some/kernel@main:x"}])
+def test_kernels_from_the_hub_are_refused(copied: Path, key: str, value: Any) -> None:
+    found = json.loads((copied / "config.json").read_text())
+    (copied / "config.json").write_text(json.dumps({**found, "vision_config": {**found["vision_config"], key: value}}))
+    with pytest.raises(FileError, match=rf"config.json names code that comes with the model \({key}\)"):
+        load_encoder(str(copied), device="cpu")
+
+
+def test_a_hub_models_own_code_is_refused(hub: Hub, copied: Path, ran: Path) -> None:
+    (copied / "pytorch_model.bin").rename(copied / "model.safetensors")
+    add_code(copied, "config.json")
+    with pytest.raises(FileError, match="names code"):
+        load_encoder("hf:some/model", device="cpu")
+    assert not ran.exists()
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+def test_transformers_does_not_run_it_either(
+    copied: Path, ran: Path, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same without kedge's own check: transformers refuses the model, or does without the code."""
+    monkeypatch.setattr("kedge.encoders.hf.check_no_code", lambda folder: None)
+    add_code(copied, file, **({"model_type": "evil"} if file == "config.json" else {"tokenizer_class": "Evil"}))
+    start = time.monotonic()
+    with contextlib.suppress(FileError):
+        load_encoder(str(copied), device="cpu")
+    assert time.monotonic() - start < 10
+    assert not ran.exists()
+
+
+def test_without_prompts_transformers_refuses_at_once(copied: Path, ran: Path) -> None:
+    add_code(copied, "config.json", model_type="evil")
+    with _hub.without_prompts(), pytest.raises(ValueError, match="trust_remote_code"):
+        transformers.AutoConfig.from_pretrained(copied)
+    assert not ran.exists()
+    assert transformers.dynamic_module_utils.TIME_OUT_REMOTE_CODE > 0
+
+
+def test_deep_json_is_damaged(copied: Path) -> None:
+    (copied / "config.json").write_text('{"a":' * 100_000)
+    with pytest.raises(FileError, match="is not a JSON object"):
+        load_encoder(str(copied), device="cpu")
 
 
 OFFLINE = """

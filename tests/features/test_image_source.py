@@ -145,6 +145,16 @@ def test_a_benchmark_opens_the_encoder_once_and_only_if_needed(
     assert loaded == ["colours"]
 
 
+def test_a_model_on_the_hub_is_loaded_at_its_recorded_commit(
+    features: FeatureSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr("kedge.encoders.names.load_encoder", lambda name: loaded.append(name) or encoder())
+    for name in ("hf:some/model", "hf:some/model@v2"):
+        ImageSource.of(replace(features, provenance={**features.provenance, "encoder": name, "revision": "12" * 20}))
+    assert loaded == ["hf:some/model@" + "12" * 20] * 2
+
+
 def test_an_image_that_goes_away_fails_its_cells_only(features: FeatureSet, tmp_path: Path) -> None:
     grid = Grid.of([tmp_path / "f.safetensors"], ["tent", "zero-shot"], ["all"], out=tmp_path / "out")
     cells = plan_cells(grid).cells

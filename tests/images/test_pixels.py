@@ -20,6 +20,7 @@ from encoder_tools import FIVE, pixels, processor
 from image_cases import BETTER, PLAIN, picture, write
 from kedge.encoders.hf import CLIP_MEAN, CLIP_STD
 from kedge.errors import FileError, InputError, SettingError
+from kedge.images.folders import FORMATS
 from kedge.images.pixels import Preprocessing, open_image, to_rgb
 
 OURS = {
@@ -135,6 +136,35 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     Image.fromarray(np.full((2, 2), 70000, np.int32)).save(tmp_path / "wide.tiff")
     with pytest.raises(FileError, match=r"wide.tiff: pixels from 70000 to 70000"):
         open_image(tmp_path / "wide.tiff")
+
+
+@pytest.mark.parametrize(("kind", "name"), [("EPS", "a.jpg"), ("TGA", "a.png"), ("ICO", "a.png"), ("PCX", "a.gif")])
+def test_unwanted_formats_are_refused_whatever_their_name(
+    kind: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PIL would hand an EPS file to Ghostscript, which is a program that runs what it reads."""
+    picture(20, 31).save(tmp_path / name, kind)
+    monkeypatch.setattr("subprocess.Popen.__init__", lambda *_, **__: pytest.fail("started a program"))
+    for source in (tmp_path / name, io.BytesIO((tmp_path / name).read_bytes())):
+        with pytest.raises(FileError, match=r"is not an image that kedge can read \(JPEG, PNG, .* convert it to PNG"):
+            open_image(source)
+
+
+@pytest.mark.parametrize("content", [b"%PDF-1.7\n%%EOF\n", b"%!PS-Adobe-3.0 EPSF-3.0\n", b"8BPS\0\1" + bytes(40)])
+def test_beginnings_of_other_formats_are_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(content)
+    with pytest.raises(FileError, match="is not an image that kedge can read"):
+        open_image(tmp_path / "a.png")
+
+
+def test_every_listed_format_is_read(tmp_path: Path) -> None:
+    Image.init()
+    for kind, suffixes in FORMATS.items():
+        for suffix in suffixes if kind in Image.OPEN else ():
+            picture(20, 31).save(tmp_path / f"a{suffix}", kind)
+            assert open_image(tmp_path / f"a{suffix}").size == (20, 31)
+    picture(20, 31).save(tmp_path / "b.jpg", "MPO", save_all=True, append_images=[picture(20, 31)])  # of some cameras
+    assert open_image(tmp_path / "b.jpg").size == (20, 31)
 
 
 @pytest.mark.parametrize("pixels_", [1001, 5000])  # PIL warns above its limit, and refuses above twice of it

@@ -6,6 +6,7 @@ import copy
 import pickle
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +21,9 @@ import kedge
 from cases import ON_FEATURES, simulated
 from kedge import FeatureSet, Stream, TextHead
 from kedge.arrays import effective_classes
+from kedge.labelling.stream import FIELDS
 from kedge.methods.contract import Batch, State, Step
-from kedge.tensor_files import save_tensors
+from kedge.tensor_files import load_tensors, save_tensors
 from toy_methods import Running, Viewing
 
 
@@ -113,6 +115,10 @@ def test_saved_and_loaded_goes_on(tmp_path: Path, method: Any, dtype: torch.dtyp
 class Twice(Running):
     """Its state holds one tensor under two names."""
 
+    def init(self, head: TextHead) -> State | None:
+        prior = torch.ones(head.k, dtype=head.features.dtype)
+        return {"prior": prior, "again": prior, "part": prior[1:]}
+
     def step(self, state: State | None, batch: Batch) -> Step:
         step = super().step(state, batch)
         assert step.state is not None
@@ -168,6 +174,106 @@ def test_damaged_stream_files(tmp_path: Path) -> None:
     FeatureSet.from_arrays(t, t.clone()).save(path)
     with pytest.raises(kedge.FileError, match="found a kedge features file"):
         Stream.load(path)
+
+
+def saved_parts(method: Any, path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the metadata of a stream after two batches, to be forged."""
+    parts, t = batches(2)
+    stream = Stream(TextHead.from_arrays(t, 10.0), method)
+    for batch in parts:
+        stream.step(batch)
+    stream.save(path)
+    tensors, meta = load_tensors(path, "stream", 1)
+    return {name: value.clone() for name, value in tensors.items()}, {name: meta[name] for name in FIELDS}
+
+
+FORGED: dict[str, Callable[[Tensor], Tensor | None]] = {
+    "missing": lambda value: None,
+    "shorter": lambda value: value[:-1],
+    "empty": lambda value: value[:0],
+    "longer": lambda value: torch.cat([value, value]),
+    "transposed": lambda value: value.mT if value.ndim > 1 else value[:, None],
+    "another type": lambda value: value.double(),
+    "whole numbers": lambda value: value.nan_to_num(posinf=0.0).to(torch.int64),
+    "a scalar": lambda value: value.sum(),
+    "NaN": lambda value: value.index_fill(0, torch.tensor([1]), torch.nan),
+    "-Inf": lambda value: value.index_fill(0, torch.tensor([1]), -torch.inf),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGED)
+@pytest.mark.parametrize("method", ["kedge", "tda", "dmn", "oga", Running()])
+def test_forged_states_are_refused(tmp_path: Path, method: Any, forgery: str) -> None:
+    path = tmp_path / "s.safetensors"
+    tensors, meta = saved_parts(method, path)
+    given = () if isinstance(method, str) else (method,)
+    names = [name for name in tensors if name.startswith("state.")]
+    assert names
+    for name in names:
+        changed = FORGED[forgery](tensors[name])
+        forged = {**tensors, name: changed} if changed is not None else {n: v for n, v in tensors.items() if n != name}
+        save_tensors(path, "stream", 1, forged, meta)
+        with pytest.raises(kedge.FileError, match=r"is not a stream of .* Start a new stream") as caught:
+            Stream.load(path, *given)
+        assert "\n" not in str(caught.value)
+    save_tensors(path, "stream", 1, {**tensors, "state.more": torch.zeros(3)}, meta)
+    with pytest.raises(kedge.FileError, match=r"the state is \[.*more.*\]; it must be \["):
+        Stream.load(path, *given)
+    save_tensors(path, "stream", 1, tensors, {**meta, "has_state": False})
+    with pytest.raises(kedge.FileError, match="the state is none; it must be"):
+        Stream.load(path, *given)
+    save_tensors(path, "stream", 1, tensors, meta)
+    Stream.load(path, *given)
+
+
+def test_a_state_for_a_method_without_one_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.safetensors"
+    tensors, meta = saved_parts("stata", path)
+    save_tensors(path, "stream", 1, {**tensors, "state.counts": torch.zeros(5)}, {**meta, "has_state": True})
+    with pytest.raises(kedge.FileError, match=r"the state is \[counts\]; it must be none"):
+        Stream.load(path)
+    tensors, meta = saved_parts(kedge.Kedge(memory=False), path)
+    save_tensors(path, "stream", 1, {**tensors, "state.counts": torch.zeros(5)}, meta)
+    with pytest.raises(kedge.FileError, match=r"the state is \[counts\]; it must be \[\]"):
+        Stream.load(path)
+
+
+@pytest.mark.parametrize("change", [lambda t: t[:-1], lambda t: t[:, :-1], lambda t: t[0], lambda t: t * torch.nan])
+def test_forged_text_features_are_refused(tmp_path: Path, change: Callable[[Tensor], Tensor]) -> None:
+    path = tmp_path / "s.safetensors"
+    tensors, meta = saved_parts("kedge", path)
+    save_tensors(path, "stream", 1, {**tensors, "text_features": change(tensors["text_features"])}, meta)
+    with pytest.raises(kedge.FileError, match="is not a stream of 'kedge'"):
+        Stream.load(path)
+    del tensors["text_features"]
+    save_tensors(path, "stream", 1, tensors, meta)
+    with pytest.raises(kedge.FileError, match="lacks text_features"):
+        Stream.load(path)
+
+
+@pytest.mark.parametrize("name", ["counts", "var"])
+def test_negative_counts_and_variances_are_refused(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "s.safetensors"
+    tensors, meta = saved_parts("kedge", path)
+    save_tensors(path, "stream", 1, {**tensors, f"state.{name}": tensors[f"state.{name}"] - 1}, meta)
+    with pytest.raises(kedge.FileError, match=f"{name} in the state has negative values"):
+        Stream.load(path)
+
+
+@pytest.mark.parametrize("forgery", [name for name in FORGED if name not in ("NaN", "-Inf")])
+def test_no_forged_state_reaches_the_compiled_solver(forgery: str) -> None:
+    parts, t = batches(2)
+    method, head = kedge.Kedge(), TextHead(t, 10.0)
+    state = method.step(method.init(head), Batch(parts[0], head)).state
+    assert state
+    assert bool(state["counts"].any())
+    for name in state:
+        changed = FORGED[forgery](state[name])
+        forged = {**state, name: changed} if changed is not None else {n: v for n, v in state.items() if n != name}
+        with pytest.raises(kedge.InputError, match="Start a new stream"):
+            method.step(forged, Batch(parts[1], head))
+    with pytest.raises(kedge.InputError, match=r"it must be \[\]"):
+        kedge.Kedge(memory=False).step(state, Batch(parts[1], head))
 
 
 def test_only_dataclasses_can_be_saved(tmp_path: Path) -> None:

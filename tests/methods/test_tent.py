@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +224,45 @@ def test_saved_stream_continues(model: TwoTower, tmp_path: Path, optimiser: Any)
         whole = stream.step(batch.features, images=batch.images, encoder=model).probs
         assert torch.equal(whole, loaded.step(batch.features, images=batch.images, encoder=model).probs)
         assert (whole - run(method, [batch])[0].z).abs().max() > 1e-6  # the memory is in it
+
+
+FORGED: dict[str, Callable[[dict[str, Tensor]], dict[str, Tensor]]] = {
+    "no steps": lambda s: {n: v for n, v in s.items() if n != "taken"},
+    "no average": lambda s: {n: v for n, v in s.items() if n != "first.visual.norm.weight"},
+    "no parameter": lambda s: {n: v for n, v in s.items() if n != "theta.visual.norm.weight"},
+    "one more": lambda s: {**s, "theta.more": torch.zeros(3)},
+    "another name": lambda s: {**s, "more": torch.zeros(3)},
+    "shorter average": lambda s: {**s, "second.visual.norm.bias": s["second.visual.norm.bias"][:-1]},
+    "another type": lambda s: {**s, "theta.visual.norm.bias": s["theta.visual.norm.bias"].float()},
+    "NaN": lambda s: {**s, "theta.visual.norm.bias": s["theta.visual.norm.bias"] * torch.nan},
+    "negative steps": lambda s: {**s, "taken": torch.tensor(-11)},
+    "steps as float": lambda s: {**s, "taken": torch.tensor(10.0)},
+    "several steps": lambda s: {**s, "taken": torch.tensor([1, 2])},
+    "negative squares": lambda s: {**s, "second.visual.norm.bias": s["second.visual.norm.bias"] - 1},
+}
+
+
+@pytest.mark.parametrize("forgery", FORGED)
+def test_forged_states_are_refused(model: TwoTower, tmp_path: Path, forgery: str) -> None:
+    batch = batch_of(model)
+    stream = Stream(batch.head, "tent")
+    stream.step(batch.features, images=batch.images, encoder=model)
+    stream.state = FORGED[forgery](dict(stream.state or {}))
+    stream.save(tmp_path / "s.safetensors")
+    with pytest.raises(kedge.FileError, match=r"is not a stream of 'tent': .* Start a new stream"):
+        Stream.load(tmp_path / "s.safetensors")
+
+
+def test_a_state_of_other_norms_is_refused_with_the_encoder(model: TwoTower, tmp_path: Path) -> None:
+    batch = batch_of(model)
+    stream = Stream(batch.head, "tent")
+    stream.step(batch.features, images=batch.images, encoder=model)
+    norm = "visual.norm.bias"
+    for change in (lambda value: value[:-1], lambda value: value.float()):
+        state = dict(stream.state or {})
+        state |= {f"{part}.{norm}": change(state[f"{part}.{norm}"]) for part in ("theta", "first", "second")}
+        with pytest.raises(kedge.InputError, match="its LayerNorms differ"):
+            Tent().step(state, batch)
 
 
 def test_adapt_takes_images_and_encoder(model: TwoTower) -> None:

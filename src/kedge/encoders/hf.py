@@ -1,7 +1,8 @@
 """CLIP and SigLIP models with transformers 4.57 or 5, from a folder or from the hub.
 
 A folder has config.json, the weights as safetensors, the tokenizer, and preprocessor_config.json. The pixels are made
-by `kedge.images.pixels` from that file, not by the library's image processors. Pickled weights are never loaded.
+by `kedge.images.pixels` from that file, not by the library's image processors. Pickled weights are never loaded, and
+Python code in a model's folder is never run.
 
 SigLIP has a logit bias, does not crop images, and needs text as in its training: in lower case, padded to full length,
 without a mask.
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from ..errors import FileError, MissingExtra, SettingError
 from ..images.pixels import INTERPOLATIONS, Preprocessing
 from .encoder import Encoder, Visual, imported, made, one_line, weights_hash
-from .hub import PREPROCESSORS, lacking, model_folder, read_json, silent, weight_files
+from .hub import PREPROCESSORS, check_no_code, lacking, model_folder, read_json, silent, weight_files
 
 CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
@@ -31,13 +32,15 @@ def load(name: str, where: str, device: torch.device) -> Encoder:
     folder = model_folder(where)
     if fault := lacking(folder):
         raise FileError(f"{folder} is not a model of transformers: {fault}")
+    check_no_code(folder)
     preprocessing = read_preprocessing(folder)
+    local = {"local_files_only": True, "trust_remote_code": False}
     try:
         with silent():
             model, report = transformers.AutoModel.from_pretrained(
-                folder, local_files_only=True, use_safetensors=True, output_loading_info=True, dtype=torch.float32
+                folder, use_safetensors=True, output_loading_info=True, dtype=torch.float32, **local
             )
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **local)
     except ImportError as error:
         raise MissingExtra(f"the tokenizer of {where} needs another package: {one_line(error)}") from error
     except Exception as error:  # damaged files raise many kinds of errors
@@ -54,7 +57,9 @@ def load(name: str, where: str, device: torch.device) -> Encoder:
         "library": f"transformers {transformers.__version__}",
         "model_type": kind,
     }
-    if name != "tiny" and Path(where).expanduser().is_dir():
+    if not Path(where).expanduser().is_dir():
+        about["revision"] = folder.name  # the commit
+    elif name != "tiny":
         about["encoder"] = f"hf:{folder.resolve()}"  # an absolute path, which works from any folder
     try:
         return made(

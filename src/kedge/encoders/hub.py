@@ -1,4 +1,7 @@
-"""Find the files of a model: in a folder, in the hub's cache, or on the hub. Weights must be safetensors."""
+"""Find the files of a model: in a folder, in the hub's cache, or on the hub.
+
+Weights must be safetensors, and a model that brings Python code of its own is refused: kedge runs no code of models.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,36 +20,66 @@ from .encoder import TINY, imported, one_line, quiet
 DOWNLOADED = ["*.json", "*.txt", "*.model", "model*.safetensors"]
 PREPROCESSORS = "preprocessor_config.json", "processor_config.json"
 TOKENIZERS = "tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model"
-CONVERTER = "SFconvertbot"  # the hub's bot; it converts pickled weights to safetensors in a pull request
 
 
 def model_folder(where: str) -> Path:
-    """The folder of a model: as given, in the hub's cache, or downloaded to it."""
+    """The folder of a model: as given, in the hub's cache, or downloaded to it.
+
+    `OWNER/NAME@REVISION` asks for a branch, a tag or a commit; the default is main. In the cache, the folder's name is
+    the commit. A pull request is never used: anybody can open one.
+    """
     folder = Path(where).expanduser()
     if folder.is_dir():
         return folder
     if folder == TINY:
         raise FileError(f"the bundled model is missing ({TINY}). Install kedge again.")
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", where) or where.startswith("."):
+    repository, at, revision = where.partition("@")
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repository) or where.startswith("."):
         raise FileError(f"no folder {where}, and not a name on the hub (OWNER/NAME). Check the path.")
-    hub = imported("huggingface_hub", "hf")
-    cached = Path(hub.constants.HF_HUB_CACHE) / f"models--{where.replace('/', '--')}" / "snapshots"
-    whole = [found for found in cached.glob("*") if lacking(found) is None]
-    return max(whole, key=lambda found: found.stat().st_mtime) if whole else _downloaded(hub, where)
-
-
-def _downloaded(hub: Any, repository: str) -> Path:
-    """Download a repository to the hub's cache; for pickled weights, the hub's own conversion to safetensors."""
-    files: dict[str, Any] = {"allow_patterns": DOWNLOADED, "ignore_patterns": ["*/*"]}
-    with _downloading(hub, repository, "hf:DIR"):
-        folder = Path(hub.snapshot_download(repository, **files))
-        if lacking(folder) is None:
-            return folder
-        offers = hub.HfApi().get_repo_discussions(
-            repository, author=CONVERTER, discussion_type="pull_request", discussion_status="open"
+    if at and not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", revision):
+        raise FileError(f"{revision!r} is not a revision. Write OWNER/NAME@REVISION with a branch, a tag or a commit.")
+    if re.search(r"(^|/)pr/", revision):
+        raise FileError(
+            f"{revision} is a pull request, which anybody can open and change; kedge uses none. "
+            f"If you trust its content, name its commit: hf:{repository}@COMMIT."
         )
-        offer = next(iter(offers), None)
-        return Path(hub.snapshot_download(repository, revision=offer.git_reference, **files)) if offer else folder
+    hub = imported("huggingface_hub", "hf")
+    cached = hub.try_to_load_from_cache(repository, "config.json", revision=revision or None)
+    if isinstance(cached, str) and lacking(Path(cached).parent) is None:
+        return Path(cached).parent
+    return _downloaded(hub, repository, revision or None)
+
+
+def _downloaded(hub: Any, repository: str, revision: str | None) -> Path:
+    """Download a revision of a repository to the hub's cache."""
+    with _downloading(hub, repository, "hf:DIR", revision):
+        folder = Path(
+            hub.snapshot_download(repository, revision=revision, allow_patterns=DOWNLOADED, ignore_patterns=["*/*"])
+        )
+    if not all(path.is_file() for path in weight_files(folder)):
+        raise FileError(
+            f"{repository} at commit {folder.name} has no weights as safetensors. Pickles can run code; kedge loads "
+            f"none, and uses no pull request. Choose another model, or a commit that has them: hf:{repository}@COMMIT."
+        )
+    return folder
+
+
+def check_no_code(folder: Path) -> None:
+    """Raise FileError if a model's folder names code that transformers would run or offer to run.
+
+    That is `auto_map`, Python code that comes with the model, and an attention kernel from the hub (OWNER/NAME).
+    """
+    for path in sorted(folder.glob("*config*.json")):
+        parts = [read_json(path)]
+        while parts:
+            for key, value in parts.pop().items():
+                if key == "auto_map" or (key.endswith("attn_implementation") and "/" in str(value)):
+                    raise FileError(
+                        f"{path} names code that comes with the model ({key}); kedge runs no such code. "
+                        "Choose a model without it."
+                    )
+                if isinstance(value, dict):
+                    parts.append(value)
 
 
 def file_of(repository: str, name: str, extra: str) -> Path:
@@ -59,7 +93,7 @@ def file_of(repository: str, name: str, extra: str) -> Path:
 
 
 @contextmanager
-def _downloading(hub: Any, repository: str, then: str) -> Iterator[None]:
+def _downloading(hub: Any, repository: str, then: str, revision: str | None = None) -> Iterator[None]:
     """Show only progress bars, and only on a terminal; turn errors into one line that says what to do."""
     hidden = not sys.stderr.isatty() and not hub.utils.are_progress_bars_disabled()
     try:
@@ -71,12 +105,15 @@ def _downloading(hub: Any, repository: str, then: str) -> Iterator[None]:
         raise FileError(
             f"the hub has no model {repository!r}, or you have no access. Check the name, or log in: hf auth login."
         ) from error
+    except hub.errors.RevisionNotFoundError as error:
+        raise FileError(f"the hub's {repository} has no revision {revision!r}. Check it, or leave it out.") from error
     except Exception as error:  # no network, a proxy, a full disk: many kinds of errors
         offline = isinstance(error, hub.errors.LocalEntryNotFoundError)
+        which = f"{repository} --revision {revision}" if revision else repository
         reason = "the hub cannot be reached, and the cache has no copy." if offline else one_line(error)
         raise FileError(
             f"cannot download {repository}: {reason} On a machine with a network, run: "
-            f"hf download {repository} --local-dir DIR; then use the encoder {then}."
+            f"hf download {which} --local-dir DIR; then use the encoder {then}."
         ) from error
     finally:
         if hidden:
@@ -118,9 +155,28 @@ def read_json(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(found, dict):
             return found
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     raise FileError(f"{path} is not a JSON object: it is damaged. Download it again.")
+
+
+@contextmanager
+def without_prompts() -> Iterator[None]:
+    """Within this context, transformers refuses a model's own code at once, for callers that cannot tell it to.
+
+    Otherwise it asks on the terminal, for 15 seconds, whether to run the code.
+    """
+    try:
+        asking: Any = import_module("transformers.dynamic_module_utils")
+    except ImportError:  # no transformers, nothing to ask
+        yield
+        return
+    before = asking.TIME_OUT_REMOTE_CODE
+    asking.TIME_OUT_REMOTE_CODE = 0
+    try:
+        yield
+    finally:
+        asking.TIME_OUT_REMOTE_CODE = before
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 | name                 | encoder                                                                                   |
 |----------------------|-------------------------------------------------------------------------------------------|
 | `tiny`               | the small model that comes with kedge; no download                                        |
-| `hf:OWNER/NAME`      | a CLIP or SigLIP model from the Hugging Face hub, loaded with transformers                |
+| `hf:OWNER/NAME`      | a CLIP or SigLIP model from the Hugging Face hub, loaded with transformers;               |
+|                      | `hf:OWNER/NAME@REVISION` asks for a branch, a tag or a commit                             |
 | `openclip:MODEL/TAG` | a model of open_clip, and the tag of its weights                                          |
 | a folder             | with a model of transformers (config.json) or of open_clip (open_clip_config.json);       |
 |                      | `hf:` or `openclip:` before the path chooses one                                          |

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..errors import FileError, SettingError, did_you_mean
 from ..images.pixels import Preprocessing
 from .encoder import Encoder, Visual, imported, made, one_line, quiet, weights_hash
-from .hub import file_of
+from .hub import check_no_code, file_of, without_prompts
 
 WEIGHTS = "open_clip_model.safetensors"
 
@@ -31,12 +31,14 @@ def load(name: str, where: str, device: torch.device) -> Encoder:
         for needed in ("open_clip_config.json", WEIGHTS):
             if not (folder / needed).is_file():
                 raise FileError(f"{folder} is not a model of open_clip: it has no {needed}. Download it again.")
+        check_no_code(folder)
         weights, settings = folder / WEIGHTS, {"model_name": f"local-dir:{folder}"}
         about["encoder"] = f"openclip:{folder.resolve()}"  # an absolute path, which works from any folder
     else:
         weights, settings = _tagged(open_clip, where)
+        about["revision"] = weights.parent.name  # the commit: the folder in the hub's cache
     try:
-        with quiet():
+        with quiet(), without_prompts():  # some text towers and tokenizers are loaded with transformers
             model = open_clip.create_model(**settings, require_pretrained=True)
             tokenizer = open_clip.get_tokenizer(settings["model_name"])
     except Exception as error:  # damaged files raise many kinds of errors

@@ -42,7 +42,7 @@ class ImageSource:
         from .extract import check_same_encoder
 
         files = _files(features)  # before loading a large model
-        encoder = load_encoder(str(features.provenance["encoder"]))
+        encoder = load_encoder(_encoder_name(features))
         check_same_encoder(features, encoder)
         return cls(encoder, files.__getitem__)
 
@@ -60,6 +60,12 @@ class ImageSource:
             self._kept[index] = pixels
             self._room -= pixels.nbytes
         return pixels
+
+
+def _encoder_name(features: FeatureSet) -> str:
+    """The name of the encoder; of a model on the hub, with the commit that was used."""
+    name, commit = str(features.provenance["encoder"]), features.provenance.get("revision")
+    return f"{name.partition('@')[0]}@{commit}" if commit and name.startswith("hf:") else name
 
 
 def _files(features: FeatureSet) -> list[Path]:

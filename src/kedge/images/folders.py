@@ -23,10 +23,18 @@ from ..errors import FileError, InputError, did_you_mean
 from ..files import existing
 from .image_set import ImageSet, readable, same_name
 
-SUFFIXES = (
-    *(".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"),
-    *(".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".avif", ".heic"),
-)
+FORMATS = {  # PIL's names of the formats that are read, and the suffixes of their files
+    "JPEG": (".jpg", ".jpeg", ".jfif"),
+    "PNG": (".png",),
+    "WEBP": (".webp",),
+    "BMP": (".bmp",),
+    "GIF": (".gif",),
+    "TIFF": (".tif", ".tiff"),
+    "PPM": (".ppm", ".pgm", ".pbm", ".pnm"),
+    "JPEG2000": (".jp2",),
+    "AVIF": (".avif",),
+}
+SUFFIXES = tuple(suffix for suffixes in FORMATS.values() for suffix in suffixes)
 TABLE = "labels.csv"  # if a folder has this table, its sub-folders do not count
 
 

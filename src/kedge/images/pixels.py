@@ -19,6 +19,7 @@ image on, all three agree within 2.4e-7 at every size (tests/images/test_pixels.
 | several frames              | the first                  | the same                                                |
 | floating point              | an error: range unknown    | clipped to 0…255                                        |
 | damaged or truncated        | a `FileError`              | an error                                                |
+| a format not in `FORMATS`   | a `FileError`              | read; for EPS, PIL starts Ghostscript                   |
 | more than PIL's pixel limit | a `FileError`              | a warning, up to twice the limit                        |
 
 Colour profiles are ignored, here and elsewhere.
@@ -30,7 +31,7 @@ import contextlib
 import os
 import warnings
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -41,6 +42,7 @@ from torch import Tensor
 
 from ..errors import FileError, InputError, SettingError, did_you_mean
 from ..files import existing
+from .folders import FORMATS
 
 INTERPOLATIONS = {mode.name.lower(): mode for mode in Image.Resampling}
 TURNS = {  # by EXIF orientation; 1 is upright
@@ -66,7 +68,7 @@ def open_image(source: str | Path | IO[bytes]) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PIL's warnings about odd metadata
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(source) as image:
+            with Image.open(source, formats=_formats()) as image:
                 image.load()  # decode everything now, so that a truncated file fails here
                 return to_rgb(image)
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
@@ -75,7 +77,9 @@ def open_image(source: str | Path | IO[bytes]) -> Image.Image:
             "Make it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS if you trust it."
         ) from error
     except UnidentifiedImageError as error:
-        raise FileError(f"{name} is not an image that PIL can read. Remove it, or convert it to PNG.") from error
+        raise FileError(
+            f"{name} is not an image that kedge can read ({', '.join(_formats())}). Remove it, or convert it to PNG."
+        ) from error
     except InputError as error:
         raise FileError(f"{name}: {error}") from error
     except Exception as error:  # decoders raise OSError, SyntaxError, struct.error, … on damaged data
@@ -83,6 +87,13 @@ def open_image(source: str | Path | IO[bytes]) -> Image.Image:
             raise
         reason = " ".join(str(error).split()) or type(error).__name__
         raise FileError(f"{name} is a damaged or truncated image: {reason}. Copy or make it again.") from error
+
+
+@cache
+def _formats() -> list[str]:
+    """Those of `FORMATS` that this version of PIL has. The content decides, whatever the file's name is."""
+    Image.init()
+    return [name for name in FORMATS if name in Image.OPEN]
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

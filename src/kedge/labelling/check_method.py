@@ -30,9 +30,9 @@ import torch
 from torch import Tensor
 
 from ..arrays import unit
-from ..errors import ContractError, SettingError, did_you_mean
+from ..errors import ContractError, InputError, SettingError, did_you_mean
 from ..features.text_head import TextHead
-from ..methods.contract import NONE, UNKNOWN, Batch, Prepares, Step, Traits
+from ..methods.contract import NONE, UNKNOWN, Batch, Prepares, Step, Traits, check_state
 from ..methods.registry import build, list_methods, make
 from ..methods.settings import hints, settings_of
 from ..words import count
@@ -290,6 +290,10 @@ def memory_is_as_declared(method: Any) -> None:
         for name, value in (state or {}).items():
             _require(isinstance(name, str), f"names in a state must be text; got {name!r}")
             _require(isinstance(value, Tensor), f"a state holds tensors; {name!r} is {type(value).__name__}")
+    try:
+        check_state(method, after.state, first.head)
+    except InputError as error:
+        raise ContractError(f"a later state is not like the one of init: {error}") from error
 
 
 def saved_stream_continues(method: Any) -> None:

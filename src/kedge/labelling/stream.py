@@ -30,7 +30,7 @@ from ..arrays import (
 from ..errors import FileError, InputError, SettingError
 from ..features.feature_set import FeatureSet
 from ..features.text_head import CLIP_LOGIT_SCALE, TextHead, check_same_dimension
-from ..methods.contract import Batch, Method, State, check_needs, known_labels
+from ..methods.contract import Batch, Method, State, check_needs, check_state, known_labels
 from ..methods.registry import build, list_methods
 from ..methods.settings import settings_of
 from ..tensor_files import load_tensors, save_tensors
@@ -230,11 +230,19 @@ class Stream:
                 f"{path} is a stream of {meta['method']!r} with {meta['settings']}; got {chosen!r}. "
                 "Pass a method with the same settings."
             )
-        head = TextHead(tensors["text_features"].clone(), meta["logit_scale"], tuple(meta["class_names"]))
+        if "text_features" not in tensors:
+            raise FileError(f"{path} lacks text_features. Make it again with kedge.")
+        saved = {name.removeprefix("state."): v.clone() for name, v in tensors.items() if name.startswith("state.")}
+        state = saved if meta["has_state"] else None
+        try:
+            head = TextHead.from_arrays(
+                tensors["text_features"].clone(), meta["logit_scale"], meta["class_names"] or None
+            )
+            check_state(chosen, state, head)
+        except InputError as error:
+            raise FileError(f"{path} is not a stream of {chosen.name!r}: {error}") from error
         stream = cls(head, chosen, normalize=meta["normalize"])
-        stream.steps = meta["steps"]
-        state = {name.removeprefix("state."): v.clone() for name, v in tensors.items() if name.startswith("state.")}
-        stream.state = state if meta["has_state"] else None
+        stream.state, stream.steps = state, meta["steps"]
         return stream
 
 

@@ -4,6 +4,9 @@
     step(state, batch) -> Step         label one batch; returns the next state, changes nothing
 
 A method sees a `Batch` and nothing else. A batch has no benchmark labels.
+
+A state keeps the names, types and shapes that `init` gave it, so that a state from a file can be checked. An empty
+state may grow with the first batch, as TENT's does, which depends on the encoder.
 """
 
 from __future__ import annotations
@@ -86,7 +89,7 @@ class Method(Protocol):
         """A constant of the class; or, for a wrapper, a property that depends on the inner method."""
 
     def init(self, head: TextHead) -> State | None:
-        """The state before the first batch."""
+        """The state before the first batch; later states have the same names, types and shapes, unless it is empty."""
 
     def step(self, state: State | None, batch: Batch) -> Step:
         """Label one batch."""
@@ -98,6 +101,48 @@ class Prepares(Protocol):
 
     def prepare(self, batch: Batch) -> Mapping[str, Tensor]:
         """Tables with a row per image. Later batches of these images get their rows in `Batch.tables`."""
+
+
+@runtime_checkable
+class ChecksState(Protocol):
+    """A method that knows more about its states than `check_state` can see."""
+
+    def check_state(self, state: State | None, head: TextHead) -> None:
+        """Raise InputError if this is not a state of the method."""
+
+
+def check_state(method: Method, state: State | None, head: TextHead) -> None:
+    """Raise InputError if a state, as read from a file, is not one of this method with this head.
+
+    It needs the names, types and shapes of `init(head)`, and finite values (or init's own: ∞ marks an empty slot).
+    """
+    form = method.init(head)
+    if form is None or form:  # an empty state may grow
+        check_form(state, form)
+    for name, value in (state or {}).items():
+        expected = value.isfinite()
+        if form:
+            expected |= value == form[name]
+        if not bool(expected.all()):
+            raise InputError(f"{name} in the state has NaN or infinite values. Start a new stream.")
+    if isinstance(method, ChecksState):
+        method.check_state(state, head)
+
+
+def check_form(state: State | None, form: State | None) -> None:
+    """Raise InputError unless a state has the names, types and shapes of another."""
+    if state is None and form is None:
+        return
+    if state is None or form is None or state.keys() != form.keys():
+        names = ["none" if each is None else f"[{', '.join(sorted(each))}]" for each in (state, form)]
+        raise InputError(f"the state is {names[0]}; it must be {names[1]}. Start a new stream.")
+    for name, expected in form.items():
+        found = state[name]
+        if found.dtype != expected.dtype or found.shape != expected.shape:
+            raise InputError(
+                f"{name} in the state is {found.dtype} of shape {tuple(found.shape)}; it must be {expected.dtype} of "
+                f"shape {tuple(expected.shape)}. Start a new stream."
+            )
 
 
 def known_labels(known: Integers, n: int, k: int) -> Tensor:

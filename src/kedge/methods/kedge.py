@@ -67,9 +67,10 @@ from torch import Tensor
 from torch.nn.functional import threshold
 
 from ..arrays import effective_classes
+from ..errors import InputError
 from ..features.text_head import TextHead
 from ..progress import track
-from .contract import Batch, State, Step, Traits
+from .contract import Batch, State, Step, Traits, check_form
 from .settings import Configured, setting
 from .solve.compiling import compiled_form, recommending
 from .solve.em import SETTLED, largest_change, outcome
@@ -126,10 +127,19 @@ class Kedge(Configured):
 
     def init(self, head: TextHead) -> State | None:
         """An empty memory: N (k), means and variances (k×d)."""
-        if not self.memory:
-            return {}
+        return {name: torch.zeros_like(like) for name, like in self._form(head).items()}
+
+    def _form(self, head: TextHead) -> State:
+        """Tensors of the types and shapes of a state's."""
         t = head.features
-        return {"counts": t.new_zeros(head.k), "mean": torch.zeros_like(t), "var": torch.zeros_like(t)}
+        return {"counts": t[:, 0], "mean": t, "var": t} if self.memory else {}
+
+    def check_state(self, state: State | None, head: TextHead) -> None:
+        """Raise InputError if this is not a memory of this head's classes."""
+        check_form(state, self._form(head))
+        for name, value in (state or {}).items():
+            if name != "mean" and bool((value < 0).any()):
+                raise InputError(f"{name} in the state has negative values. Start a new stream.")
 
     def prepare(self, batch: Batch) -> Mapping[str, Tensor]:
         """The per-image part of Σ', see `anchor_variance`."""
@@ -139,6 +149,8 @@ class Kedge(Configured):
     def step(self, state: State | None, batch: Batch) -> Step:
         """Solve one batch and update the memory."""
         x = batch.features
+        if state:
+            check_form(state, self._form(batch.head))  # the compiled solver relies on the shapes
         past = state if state and bool(state["counts"].any()) else {}  # empty at first
         nearest = nearest_neighbours(x, self.neighbours, search=self.search, compiled=self.compiled)
         trust = self._trust(batch.log_zero_shot, nearest.indices)

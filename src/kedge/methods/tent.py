@@ -39,7 +39,7 @@ from torch import Tensor, nn
 from ..arrays import check_unit_rows
 from ..errors import InputError
 from ..features.text_head import TextHead
-from .contract import Batch, State, Step, Traits
+from .contract import Batch, State, Step, Traits, check_form
 from .settings import Configured, setting
 from .solve.cache import entropy
 
@@ -62,16 +62,27 @@ class Tent(Configured):
         """An empty state: θ starts from the encoder of the first batch."""
         return {}
 
+    def check_state(self, state: State | None, head: TextHead) -> None:
+        """Raise InputError unless a state is empty, or has θ, two averages of the same shapes, and the step count."""
+        if not state:
+            return
+        theta = _part(state, "theta")
+        form = {f"{which}.{name}": p for which in ("theta", "first", "second") for name, p in theta.items()}
+        check_form(state, {**form, "taken": torch.tensor(0)})
+        if state["taken"] < 0 or any(bool((v < 0).any()) for v in _part(state, "second").values()):
+            raise InputError("the state has a negative number of steps or a negative mean square. Start a new stream.")
+
     def step(self, state: State | None, batch: Batch) -> Step:
         """Take the gradient steps on a batch, then label it."""
         assert state is not None
         assert batch.encoder is not None
+        self.check_state(state, batch.head)
         encode = _encoder(batch)
-        own = {f"theta.{name}": p.detach() for name, p in _norms(batch.encoder).items()}
-        carried = {name: p for name, p in state.items() if name.startswith("theta.")} or own
-        if {name: p.shape for name, p in carried.items()} != {name: p.shape for name, p in own.items()}:
+        own = {name: p.detach() for name, p in _norms(batch.encoder).items()}
+        carried = _part(state, "theta") or own
+        if {name: (p.dtype, p.shape) for name, p in carried.items()} != {n: (p.dtype, p.shape) for n, p in own.items()}:
             raise InputError("this stream was started with another encoder: its LayerNorms differ. Reset the stream.")
-        theta = {name.removeprefix("theta."): p.clone() for name, p in carried.items()}
+        theta = {name: p.clone() for name, p in carried.items()}
         first, second = (
             {name: state.get(f"{which}.{name}", torch.zeros_like(p)) for name, p in theta.items()}
             for which in ("first", "second")
@@ -100,6 +111,11 @@ class Tent(Configured):
         v = b2 * v + (1 - b2) * g * g
         size = (v / (1 - b2**count)).sqrt() + eps
         return p - self.learning_rate / (1 - b1**count) * m / size, m, v
+
+
+def _part(state: State, which: str) -> dict[str, Tensor]:
+    """The tensors of one kind in a state ("theta", "first" or "second"), by their names in the encoder."""
+    return {name.removeprefix(f"{which}."): p for name, p in state.items() if name.startswith(f"{which}.")}
 
 
 def _norms(encoder: nn.Module) -> dict[str, nn.Parameter]:
