@@ -24,7 +24,7 @@ import torch
 from encoder_tools import SIZE, build, pixels, processor, transformers
 from image_cases import picture
 from kedge.encoders import hub as _hub
-from kedge.encoders.encoder import Visual
+from kedge.encoders.encoder import DEFAULT, Visual
 from kedge.encoders.hf import CLIP_MEAN, CLIP_STD, read_preprocessing
 from kedge.encoders.names import load_encoder
 from kedge.errors import FileError, MissingExtra, SettingError
@@ -369,6 +369,24 @@ def test_a_revision_is_resolved_to_a_commit_and_recorded(hub: Hub, folder: Path)
     assert load_encoder(f"hf:some/model@{CONVERTED}", device="cpu").provenance["revision"] == CONVERTED
     assert hub.asked == ["v2"]  # the second came from the cache
     hub.commits["main"] = CONVERTED
+    assert load_encoder("hf:some/model", device="cpu").provenance["revision"] == CONVERTED
+
+
+def test_only_the_default_model_is_taken_from_the_bots_conversion(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def discussions(repository: str, author: str, **_: Any) -> list[Any]:
+        assert (repository, author) == ("some/model", "SFconvertbot")
+        return [SimpleNamespace(git_reference="refs/pr/3")]
+
+    hub.HfApi = lambda: SimpleNamespace(get_repo_discussions=discussions)  # type: ignore[attr-defined]
+    hub.constants = SimpleNamespace(HF_HUB_CACHE=tmp_path / "hub")  # type: ignore[attr-defined]
+    assert (*_hub.CONVERTED,) == (DEFAULT.removeprefix("hf:"),)
+    monkeypatch.setattr(_hub, "CONVERTED", ("some/model",))
+    assert load_encoder("hf:some/model", device="cpu").provenance["revision"] == CONVERTED
+    assert hub.asked == ["refs/pr/3"]
+    shutil.copytree(hub.cache / CONVERTED, tmp_path / "hub" / "models--some--model" / "snapshots" / CONVERTED)
+    del hub.HfApi  # without a network, from the cache
     assert load_encoder("hf:some/model", device="cpu").provenance["revision"] == CONVERTED
 
 

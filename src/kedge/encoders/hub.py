@@ -19,6 +19,9 @@ from .encoder import TINY, imported, one_line, quiet
 
 DOWNLOADED = ["*.json", "*.txt", "*.model", "model*.safetensors"]
 PREPROCESSORS = "preprocessor_config.json", "processor_config.json"
+# kedge's default model has only pickles on main. The hub's own bot converted them to safetensors, in a pull request that
+# is used for this model alone, until its commit can be pinned here. The commit that was used is recorded.
+CONVERTED, CONVERTER = ("openai/clip-vit-base-patch16",), "SFconvertbot"
 TOKENIZERS = "tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model"
 
 
@@ -26,7 +29,7 @@ def model_folder(where: str) -> Path:
     """The folder of a model: as given, in the hub's cache, or downloaded to it.
 
     `OWNER/NAME@REVISION` asks for a branch, a tag or a commit; the default is main. In the cache, the folder's name is
-    the commit. A pull request is never used: anybody can open one.
+    the commit. A pull request is not used, since anybody can open one; but see `CONVERTED`.
     """
     folder = Path(where).expanduser()
     if folder.is_dir():
@@ -47,7 +50,20 @@ def model_folder(where: str) -> Path:
     cached = hub.try_to_load_from_cache(repository, "config.json", revision=revision or None)
     if isinstance(cached, str) and lacking(Path(cached).parent) is None:
         return Path(cached).parent
+    if repository in CONVERTED and not revision:
+        return _conversion(hub, repository)
     return _downloaded(hub, repository, revision or None)
+
+
+def _conversion(hub: Any, repository: str) -> Path:
+    """The bot's conversion of a repository to safetensors: from the hub's cache, or downloaded to it."""
+    snapshots = Path(hub.constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}" / "snapshots"
+    if whole := [found for found in snapshots.glob("*") if lacking(found) is None]:
+        return max(whole, key=lambda found: found.stat().st_mtime)
+    with _downloading(hub, repository, "hf:DIR"):
+        offers = hub.HfApi().get_repo_discussions(repository, author=CONVERTER, discussion_type="pull_request")
+        reference = next((offer.git_reference for offer in offers), None)
+    return _downloaded(hub, repository, reference)
 
 
 def _downloaded(hub: Any, repository: str, revision: str | None) -> Path:
