@@ -19,8 +19,8 @@ from .encoder import TINY, imported, one_line, quiet
 
 DOWNLOADED = ["*.json", "*.txt", "*.model", "model*.safetensors"]
 PREPROCESSORS = "preprocessor_config.json", "processor_config.json"
-# kedge's default model has only pickles on main. The hub's own bot converted them to safetensors, in a pull request that
-# is used for this model alone, until its commit can be pinned here. The commit that was used is recorded.
+# kedge's default model has only pickles on main. The hub's own bot converted them to safetensors, in a pull request
+# that is used for this model alone, until its commit can be pinned here. The commit that was used is recorded.
 CONVERTED, CONVERTER = ("openai/clip-vit-base-patch16",), "SFconvertbot"
 TOKENIZERS = "tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model"
 
