@@ -362,6 +362,7 @@ BAD_CALLS: dict[str, tuple[dict[str, Any], str]] = {
     "text norm": ({"text_features": 2 * T}, "text_features needs unit-norm rows; row 0 has norm 2"),
     "scale": ({"logit_scale": 0}, "logit_scale must be a positive number; got 0"),
     "method": ({"method": "stat"}, "unknown method 'stat'; did you mean 'stata'"),
+    "an array as method": ({"method": X}, r"a method is a registered name .*; got array\(|; got tensor\("),
     "a path": (
         {"image_features": "features.npz", "text_features": None},
         r"got a path, 'features.npz'. Load the file: FeatureSet.load\(path\)",

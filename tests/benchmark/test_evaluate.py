@@ -358,3 +358,9 @@ class TestManyTasksOfOneFeatureSet:
         monkeypatch.setattr("kedge.benchmark.evaluate.TABLE_ENTRIES", 0)  # zero-shot is then scored block by block
         monkeypatch.setattr("kedge.arrays.BLOCK_ENTRIES", 64)
         assert evaluate("stata", f, "all").zero_shot == whole.zero_shot
+
+
+@pytest.mark.parametrize("features", ["features.npz", np.eye(3)], ids=["path", "array"])
+def test_other_things_than_a_feature_set_are_refused(features: Any) -> None:
+    with pytest.raises(InputError, match=r"features must be a FeatureSet; got (str|ndarray). Load the file"):
+        evaluate("stata", features, "very-low")

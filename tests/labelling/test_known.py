@@ -66,6 +66,7 @@ def test_none_of_the_classes_is_known_too() -> None:
         ([0, -3, 0, 0, 0, 9], "known has -3 in row 1; the classes are 0 to 3"),
         (np.full(N, 2**63, np.uint64), "known has 9223372036854775808 in row 0"),
         ([0] * (N - 1), r"one entry per image, 6; got shape \(5,\)"),
+        ([[0], [0, 1]], "got lists of different lengths"),
         ([[0] * N], r"one entry per image, 6; got shape \(1, 6\)"),
         (3, r"one entry per image, 6; got shape \(\)"),
         ([0.0] * N, "known must be whole numbers; got dtype float64"),

@@ -51,6 +51,9 @@ def evaluate(
     zero-shot probabilities.
     """
     chosen = build(method, settings)
+    if not isinstance(features, FeatureSet):
+        found = type(features).__name__
+        raise InputError(f"features must be a FeatureSet; got {found}. Load the file: FeatureSet.load(path).")
     if features.labels is None:
         raise InputError("a score needs labels, and these features have none. Add `labels` to the feature file.")
     source = (images or ImageSource.of(features)) if chosen.traits.needs == "encoder" else None

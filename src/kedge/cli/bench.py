@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..words import count
 from ._app import Json, Quiet, app
 from ._show import print_json, print_table, tell
 
@@ -123,7 +124,8 @@ def bench(
         tell(f"{len(outcome.failed)} of {len(outcome.cells)} cells failed; the next run tries them again.")
         raise typer.Exit(1)
     if not quiet:
-        tell(f"{len(outcome.cells)} cells: {outcome.ran} run, {outcome.already} done before → {outcome.folder}")
+        cells = count(len(outcome.cells), "cell")
+        tell(f"{cells}: {outcome.ran} run, {outcome.already} done before → {outcome.folder}")
         tell(f"to show them: kedge table {outcome.folder}")
 
 

@@ -147,7 +147,10 @@ def check_form(state: State | None, form: State | None) -> None:
 
 def known_labels(known: Integers, n: int, k: int) -> Tensor:
     """Labels given by a person (numpy, torch or list) as int64, n: each UNKNOWN, NONE or a class number 0…k−1."""
-    found = known.detach().cpu().numpy() if isinstance(known, Tensor) else np.asarray(known)
+    try:
+        found = known.detach().cpu().numpy() if isinstance(known, Tensor) else np.asarray(known)
+    except ValueError:
+        raise InputError("known must be whole numbers; got lists of different lengths. Use −1 if unknown.") from None
     if found.dtype.kind not in "iu":
         raise InputError(f"known must be whole numbers; got dtype {found.dtype}. Use class numbers, −1 if unknown.")
     if found.shape != (n,):

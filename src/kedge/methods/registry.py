@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
@@ -96,7 +97,7 @@ def build(method: str | Mapping[str, Any] | Method, settings: Mapping[str, Any] 
     if isinstance(method, type) or not isinstance(method, Method):
         raise SettingError(
             f"a method is a registered name ({', '.join(list_methods())}) "
-            f"or an object with name, traits, init and step; got {method!r}."
+            f"or an object with name, traits, init and step; got {_one_line(reprlib.repr(method))}."
         )
     if settings:
         raise SettingError(

@@ -133,6 +133,34 @@ def test_a_very_strong_graph(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("seed", "n", "k", "d", "settings"),
+    [
+        (12, 60, 40, 12, {}),
+        (100, 20, 60, 24, {}),
+        (159, 20, 60, 24, {"temperature": 200.0, "proportions": False}),
+    ],
+)
+def test_a_graph_that_raises_hopeless_classes(seed: int, n: int, k: int, d: int, settings: dict[str, Any]) -> None:
+    """With λ = 50 a class goes from z = 1e-20 to a label when the neighbours change to it: its log p is needed then."""
+    x, t = random_rows(seed, n, k, d=d, shift=0.5)
+    strong = {"laplacian": 50.0, "neighbours": 2, "alpha": 0.01, "guard": False}
+    assert largest_difference(x, t, method="kedge", **strong, **settings) < CLOSE
+
+
+@pytest.mark.parametrize("away", [0.215, 0.22, 0.225])
+def test_a_class_spread_thin_over_many_images(away: float) -> None:
+    """Each image has less than 1e-10 of it, all together more than 1e-6: soft counts, but next to no mass."""
+    g = torch.Generator().manual_seed(0)
+    axis, *others = torch.linalg.qr(torch.randn(16, 16, generator=g)).Q.T
+    cosines = torch.tensor([0.8, 0.8, 0.8, 0.8 - away])
+    t = torch.stack([c * axis + (1 - c**2).sqrt() * o for c, o in zip(cosines, others, strict=False)])
+    x = normalize(axis + 3e-4 * torch.randn(20_000, 16, generator=g))
+    settings = {"beta": "soft", "laplacian": 0.0, "temperature": 500.0, "iterations": 1, "z_steps": 1}
+    probs = kedge.adapt(x, t, "stata", normalize=True, **settings).probs
+    assert torch.allclose(probs.sum(dim=1), torch.ones(len(x)), atol=1e-4)
+
+
+@pytest.mark.parametrize(
     ("seed", "n", "k", "d", "alpha", "iterations"), [(355, 8, 3, 16, 1.0, 25), (1860, 20, 6, 8, 1e-3, 15)]
 )
 def test_classes_of_hardly_more_than_an_image(seed: int, n: int, k: int, d: int, alpha: float, iterations: int) -> None:

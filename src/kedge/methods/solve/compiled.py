@@ -19,7 +19,8 @@ Two things are left out, where they change z by no more than float32's rounding 
 *Rows at rest.* An image is computed again once its log p and its neighbours can have moved it by 1e-6.
 
 *Classes at rest.* A class is fitted again once its column of z has moved by 1e-5 since its last fit (sum over images,
-T = 50). Then log p is renewed for images with z > 1e-7, or for all if the class moved far.
+T = 50). Then log p is renewed for images with z > 1e-7 (less where a strong graph could still raise it), or for all if
+the class moved far.
 
 The last iteration leaves nothing at rest: every row, every fit and every log p is computed anew. So images with equal
 features and equal neighbours end up equal.
@@ -55,7 +56,8 @@ F = np.float32
 MOST_SCORES, MOST_FEATURES = 1 << 23, 1 << 24  # n×k and n×d up to which this form is used
 ROW_AT_REST = F(1e-6)  # change of a row of z (sum) that is not worth computing
 CLASS_AT_REST = F(2e-7)  # times T: change of a column of z (sum) that is not worth a fit
-LISTED = F(1e-7)  # z from which log p is renewed after a fit
+LISTED = F(1e-7)  # z from which log p is renewed after a fit, where the graph is weak; see `least_listed`
+WEAK = F(2.0)  # nats by which such a graph can raise log z
 OMITTED = F(2e-12)  # times T: z up to which an image is left out of a class's moments
 FAR = F(1.0)  # change of log p / T after which it is renewed for all images
 SMALLEST = F(-69.0)  # e to this is 1e-30: nothing in a sum of float32, and not yet a denormal number, which is slow
@@ -103,6 +105,7 @@ class Images(NamedTuple):
 
     stirred: Rows  # n: how far z_i can have moved since it was last computed
     moved: Rows  # 2×n: how far z_i moved in the last z-step and in this one
+    listed: Rows  # n: z_ik from which log p_ik is renewed after a fit
 
 
 class Fits(NamedTuple):
@@ -152,7 +155,7 @@ def iterate(data: Data, start: Rows, nearest: Rows, similarity: Rows, weight: An
     """The whole solve. start: log ŷ + log p / T (n×k) before the first M-step."""
     n, k = data.log_y.shape
     graph = symmetric(nearest, similarity, weight)
-    images = Images(np.ones(n, F), np.ones((2, n), F))
+    images = Images(np.ones(n, F), np.ones((2, n), F), least_listed(graph))
     fits = Fits(np.zeros(k, np.bool_), np.zeros((k, n), F), np.zeros(k, F))
     z, unary, prior, counts = np.empty((2, n, k), F), np.empty((n, k), F), np.zeros(k, F), np.zeros(k, np.float64)
     v, power = np.empty(k, F), np.empty(k, np.int32)
@@ -243,6 +246,19 @@ def symmetric(nearest: Rows, similarity: Rows, weight: np.float32) -> Any:
                 columns[place[row]], values[place[row]] = column, weight * similarity[i, q]
                 place[row] += 1
     return offsets, columns, values
+
+
+@part
+def least_listed(graph: Any) -> Rows:
+    """z from which log p is renewed (n). If all neighbours change to class k, its log-odds rise by up to 2 Σ_j g_ij."""
+    offsets, _, values = graph
+    listed = np.empty(len(offsets) - 1, F)
+    for i in range(len(listed)):
+        lift = F(0)
+        for e in range(offsets[i], offsets[i + 1]):
+            lift += F(2) * abs(values[e])
+        listed[i] = LISTED * np.exp(min(WEAK - lift, F(0)))
+    return listed
 
 
 @part
@@ -379,12 +395,15 @@ def m_step(
             add_moments(weights, f, first, min(first + BLOCK, n), data.y, OMITTED / heat, eta, mass)
     for f in range(size):
         k = classes[f]
-        constant[f] = fit(k, F(counts[k]), F(1 / mass[f]), data, s, eta, f)
+        share = F(1 / max(mass[f], 1e-30))  # of a class spread so thin that all images are left out, eta is 0
+        constant[f] = fit(k, F(counts[k]), share, data, s, eta, f)
         fits.made[k], fits.own[k] = True, own[k]
     for first in range(0, n, BLOCK):
         for f in range(size):
             k = classes[f]
-            listed, found, score = scores(k, f, first, min(first + BLOCK, n), everyone[f], weights, fits, data.y, eta)
+            listed, found, score = scores(
+                k, f, first, min(first + BLOCK, n), everyone[f], weights, images.listed, fits, data.y, eta
+            )  # fmt: skip
             for e in range(found):
                 i = listed[e]
                 value = data.log_y[i, k] + score[e] - constant[f] - own[k] * weights[f, i]
@@ -482,13 +501,13 @@ def fit(k: int, n_k: Any, share: Any, data: Data, s: Settings, eta: Rows, f: int
 
 @part
 def scores(
-    k: int, f: int, first: int, last: int, all_of_them: bool, weights: Rows, fits: Fits, y: Rows, eta: Rows
-) -> Any:
+    k: int, f: int, first: int, last: int, all_of_them: bool, weights: Rows, least: Rows, fits: Fits, y: Rows, eta: Rows
+) -> Any:  # fmt: skip
     """Images of a block whose z matters, how many, and their y·linear + y²·square; four at a time."""
     d, size = np.uint64(y.shape[1]), 0
     listed, out = np.zeros(last - first + 3, np.int64), np.empty(last - first + 3, F)
     for i in range(first, last):
-        if all_of_them or weights[f, i] > LISTED or fits.z[k, i] > LISTED:
+        if all_of_them or weights[f, i] > least[i] or fits.z[k, i] > least[i]:
             listed[size] = i
             size += 1
     for e in range(0, size, 4):
