@@ -66,3 +66,8 @@ def test_no_module_takes_the_place_of_a_name() -> None:
         "hidden = [name for name in kedge._MODULE_OF if isinstance(getattr(kedge, name), types.ModuleType)]\n"
         "sys.exit(f'modules instead of functions: {hidden}' if hidden else 0)"
     )
+
+
+def test_rooms_are_reached_without_importing_them_first() -> None:
+    code = "import kedge; assert kedge.methods.__name__ == 'kedge.methods' and kedge.progress.on_stderr"
+    subprocess.run([sys.executable, "-c", code], check=True)

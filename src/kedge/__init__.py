@@ -141,7 +141,12 @@ __all__ = [
 ]
 
 
+_ROOMS = ("benchmark", "encoders", "features", "images", "labelling", "methods", "progress", "report")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f".{name}", __name__)
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'kedge' has no attribute {name!r}")
     return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
