@@ -132,8 +132,8 @@ class Stream:
     """A method that labels a stream of batches, one after the other.
 
     It computes on the device and in the precision of `text_features`; each result has the kind of its batch.
-    Several threads may use one stream: its steps then run one at a time, in the order in which they arrive.
-    Different streams run in parallel.
+    Several threads may use one stream: its steps then run one at a time, in any order. Different streams run in
+    parallel.
 
     text_features: k×d unit rows, one per class; or a TextHead, which has its own logit scale.
     method: a registered name (see `kedge.list_methods()`) with its **settings, or a method object.

@@ -165,7 +165,7 @@ def iterate(data: Data, start: Rows, nearest: Rows, similarity: Rows, weight: An
         exp(v, power, k)
         for c in range(k):
             z[0, i, c], unary[i, c] = v[c], start[i, c]
-    before, now, few = z[0], n * 0, 0.0
+    before, now, few = z[0], n * 0, 0.0  # n * 0: a 0 of the type that z_step returns
 
     for iteration in range(s.iterations + 1):
         if iteration == s.iterations:  # the last z-steps, of all images
