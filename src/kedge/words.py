@@ -1,8 +1,12 @@
-"""Numbers and names in messages."""
+"""Numbers and names in messages, and text from files made safe to show."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 
 def count(number: int, what: str) -> str:
@@ -19,3 +23,21 @@ def first_few(names: Sequence[str], shown: int = 5) -> str:
     """`cat, dog, bird, … (7 more)`."""
     more = f", … ({len(names) - shown:,} more)" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more
+
+
+def printable(text: str) -> str:
+    """The text with characters that control a terminal or turn the direction of writing shown as \\x1b, \\u202e, …
+
+    Lone surrogates, as in file names that are not UTF-8, are shown like that too.
+    """
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def neutral(text: str) -> str:
+    """A CSV field that no spreadsheet takes for a formula: a ' is put before a leading = + - @, tab or return."""
+    return "'" + text if _FORMULA.match(text) else text
+
+
+def without_neutral(text: str) -> str:
+    """The text of a field that may have gone through `neutral`."""
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
