@@ -1,14 +1,18 @@
-# Every target makes the environment it needs; nothing but Python 3.11 and make is assumed.
+# Every target makes the environment it needs; nothing but Python 3.10 or later and make is assumed.
+#   make demo TORCH_INDEX=URL    take torch from this index, for example one with CPU builds (see README, Install)
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+PIP    := -m pip install --quiet --disable-pip-version-check -c constraints-torch.txt
+torch   = $(if $(TORCH_INDEX),$(1) $(PIP) --index-url $(TORCH_INDEX) torch)
 
 .PHONY: demo test test-transformers4 test-openclip lint bench clean
 .DEFAULT_GOAL := demo
 
-$(VENV)/.ready: pyproject.toml constraints-cpu.txt
+$(VENV)/.ready: pyproject.toml constraints-torch.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints-cpu.txt -e '.[dev]'
+	$(call torch,$(BIN)/python)
+	$(BIN)/python $(PIP) -e '.[dev]'
 	touch $@
 
 demo: $(VENV)/.ready  ## the main job on the bundled model and images
@@ -21,10 +25,10 @@ test: $(VENV)/.ready lint  ## style, types and every test
 test-transformers4: build/venv-transformers4/.ready
 	build/venv-transformers4/bin/python -m pytest tests/encoders/test_encoders.py tests/images/test_pixels.py
 
-build/venv-transformers4/.ready: pyproject.toml constraints-cpu.txt
+build/venv-transformers4/.ready: pyproject.toml constraints-torch.txt
 	$(PYTHON) -m venv build/venv-transformers4
-	build/venv-transformers4/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-cpu.txt \
-		-e . 'transformers>=4.57,<4.58' pytest hypothesis
+	$(call torch,build/venv-transformers4/bin/python)
+	build/venv-transformers4/bin/python $(PIP) -e . 'transformers>=4.57,<4.58' pytest hypothesis
 	touch $@
 
 # open_clip asks for torchvision, whose wheels want a torch with CUDA: it is installed without its dependencies, then
@@ -32,11 +36,11 @@ build/venv-transformers4/.ready: pyproject.toml constraints-cpu.txt
 test-openclip: build/venv-openclip/.ready
 	build/venv-openclip/bin/python -m pytest tests/encoders/test_openclip.py
 
-build/venv-openclip/.ready: pyproject.toml constraints-cpu.txt
+build/venv-openclip/.ready: pyproject.toml constraints-torch.txt
 	$(PYTHON) -m venv build/venv-openclip
-	build/venv-openclip/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-cpu.txt \
-		-e . ftfy regex tqdm huggingface_hub pytest hypothesis
-	build/venv-openclip/bin/python -m pip install --quiet --disable-pip-version-check --no-deps 'open_clip_torch>=3.0'
+	$(call torch,build/venv-openclip/bin/python)
+	build/venv-openclip/bin/python $(PIP) -e . ftfy regex tqdm huggingface_hub pytest hypothesis
+	build/venv-openclip/bin/python $(PIP) --no-deps 'open_clip_torch>=3.0'
 	touch $@
 
 lint: $(VENV)/.ready

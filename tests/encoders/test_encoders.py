@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -372,22 +373,15 @@ def test_a_revision_is_resolved_to_a_commit_and_recorded(hub: Hub, folder: Path)
     assert load_encoder("hf:some/model", device="cpu").provenance["revision"] == CONVERTED
 
 
-def test_only_the_default_model_is_taken_from_the_bots_conversion(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def discussions(repository: str, author: str, **_: Any) -> list[Any]:
-        assert (repository, author) == ("some/model", "SFconvertbot")
-        return [SimpleNamespace(git_reference="refs/pr/3")]
-
-    hub.HfApi = lambda: SimpleNamespace(get_repo_discussions=discussions)  # type: ignore[attr-defined]
-    hub.constants = SimpleNamespace(HF_HUB_CACHE=tmp_path / "hub")  # type: ignore[attr-defined]
-    assert (*_hub.CONVERTED,) == (DEFAULT.removeprefix("hf:"),)
-    monkeypatch.setattr(_hub, "CONVERTED", ("some/model",))
-    assert load_encoder("hf:some/model", device="cpu").provenance["revision"] == CONVERTED
-    assert hub.asked == ["refs/pr/3"]
-    shutil.copytree(hub.cache / CONVERTED, tmp_path / "hub" / "models--some--model" / "snapshots" / CONVERTED)
-    del hub.HfApi  # without a network, from the cache
-    assert load_encoder("hf:some/model", device="cpu").provenance["revision"] == CONVERTED
+def test_the_models_that_kedge_names_are_pinned(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert DEFAULT.removeprefix("hf:") in _hub.PINNED
+    assert all(re.fullmatch("[0-9a-f]{40}", commit) for commit in _hub.PINNED.values())
+    monkeypatch.setattr(_hub, "PINNED", {"some/model": CONVERTED})
+    for _ in range(2):
+        assert load_encoder("hf:some/model", device="cpu").provenance["revision"] == CONVERTED
+    assert hub.asked == [CONVERTED]  # the second came from the cache
+    with pytest.raises(FileError, match="has no weights as safetensors"):
+        load_encoder("hf:some/model@main", device="cpu")
 
 
 def test_nobodys_pull_request_is_used(hub: Hub) -> None:
@@ -510,7 +504,9 @@ def test_offline_says_what_to_download_at_once_and_nothing_else(tmp_path: Path) 
     )
     assert run.stderr == ""
     assert run.stdout.count("\n") == 1
-    assert "hf download openai/clip-vit-base-patch16 --local-dir DIR" in run.stdout
+    name = DEFAULT.removeprefix("hf:")
+    assert f"hf download {name} --revision {_hub.PINNED[name]} --local-dir DIR" in run.stdout
+    assert "--encoder tiny" in run.stdout
     assert "hf:DIR" in run.stdout
 
 

@@ -19,17 +19,21 @@ from .encoder import TINY, imported, one_line, quiet
 
 DOWNLOADED = ["*.json", "*.txt", "*.model", "model*.safetensors"]
 PREPROCESSORS = "preprocessor_config.json", "processor_config.json"
-# kedge's default model has only pickles on main. The hub's own bot converted them to safetensors, in a pull request
-# that is used for this model alone, until its commit can be pinned here. The commit that was used is recorded.
-CONVERTED, CONVERTER = ("openai/clip-vit-base-patch16",), "SFconvertbot"
+# The models that kedge names itself, at a fixed commit: nothing that is pushed later, or offered in a pull request, is
+# used. Where main has only pickles, the commit is the conversion to safetensors by the hub's own bot.
+PINNED = {
+    "openai/clip-vit-base-patch16": "5ef227a78de3f75873f373246dac80def63b0003",  # a conversion
+    "openai/clip-vit-base-patch32": "c237dc49a33fc61debc9276459120b7eac67e7ef",  # a conversion
+    "openai/clip-vit-large-patch14": "32bd64288804d66eefd0ccbe215aa642df71cc41",
+}
 TOKENIZERS = "tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model", "sentencepiece.bpe.model"
 
 
 def model_folder(where: str) -> Path:
     """The folder of a model: as given, in the hub's cache, or downloaded to it.
 
-    `OWNER/NAME@REVISION` asks for a branch, a tag or a commit; the default is main. In the cache, the folder's name is
-    the commit. A pull request is not used, since anybody can open one; but see `CONVERTED`.
+    `OWNER/NAME@REVISION` asks for a branch, a tag or a commit; the default is the commit in `PINNED`, else main. In the
+    cache, the folder's name is the commit. A pull request is not used, since anybody can open one.
     """
     folder = Path(where).expanduser()
     if folder.is_dir():
@@ -47,23 +51,11 @@ def model_folder(where: str) -> Path:
             f"If you trust its content, name its commit: hf:{repository}@COMMIT."
         )
     hub = imported("huggingface_hub", "hf")
-    cached = hub.try_to_load_from_cache(repository, "config.json", revision=revision or None)
+    chosen = revision or PINNED.get(repository)
+    cached = hub.try_to_load_from_cache(repository, "config.json", revision=chosen)
     if isinstance(cached, str) and lacking(Path(cached).parent) is None:
         return Path(cached).parent
-    if repository in CONVERTED and not revision:
-        return _conversion(hub, repository)
-    return _downloaded(hub, repository, revision or None)
-
-
-def _conversion(hub: Any, repository: str) -> Path:
-    """The bot's conversion of a repository to safetensors: from the hub's cache, or downloaded to it."""
-    snapshots = Path(hub.constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}" / "snapshots"
-    if whole := [found for found in snapshots.glob("*") if lacking(found) is None]:
-        return max(whole, key=lambda found: found.stat().st_mtime)
-    with _downloading(hub, repository, "hf:DIR"):
-        offers = hub.HfApi().get_repo_discussions(repository, author=CONVERTER, discussion_type="pull_request")
-        reference = next((offer.git_reference for offer in offers), None)
-    return _downloaded(hub, repository, reference)
+    return _downloaded(hub, repository, chosen)
 
 
 def _downloaded(hub: Any, repository: str, revision: str | None) -> Path:
@@ -129,7 +121,8 @@ def _downloading(hub: Any, repository: str, then: str, revision: str | None = No
         reason = "the hub cannot be reached, and the cache has no copy." if offline else one_line(error)
         raise FileError(
             f"cannot download {repository}: {reason} On a machine with a network, run: "
-            f"hf download {which} --local-dir DIR; then use the encoder {then}."
+            f"hf download {which} --local-dir DIR; then use the encoder {then}. "
+            "To try kedge without a download: --encoder tiny, a small model of clothes that knows no other images."
         ) from error
     finally:
         if hidden:
