@@ -128,6 +128,9 @@ def test_images_elsewhere_are_opened_if_the_user_names_them(features: FeatureSet
     assert len(list((tmp_path / "sorted").glob("*/*.png"))) == 3
     assert run("adapt", moved.path, "--method", "tent", "--set", "steps=1").code == 2
     assert run("adapt", moved.path, "--method", "tent", "--set", "steps=1", "--images", tmp_path / "moved").code == 0
+    bench = ("bench", moved.path, "--method", "tent", "--scenario", "all", "--out", tmp_path / "records")
+    assert f"--images {tmp_path / 'moved'}." in run(*bench).err
+    assert run(*bench, "--images", tmp_path / "moved").code == 0
     found = label(moved, method("zero-shot"))
     assert len(list(sort_into(found, tmp_path / "too", images=tmp_path / "moved").glob("*/*.png"))) == 3
     inside = run("adapt", moved.path, "--sort-into", tmp_path / "moved" / "x", "--images", tmp_path / "moved")
