@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from .errors import FileError
+
+_ADDRESS = re.compile(r"(?P<kind>[a-z][a-z0-9+.-]+):/+(?P<rest>.*)", re.IGNORECASE)  # Path makes :/ of ://
 
 
 def check_writable(path: str | Path) -> Path:
@@ -56,14 +59,27 @@ def existing(path: str | Path) -> Path:
     path = Path(path)
     status = _status(path)
     if status is None:
+        check_local(path)
         raise FileError(f"no file {path}. Check the path (the current folder is {Path.cwd()}).")
     if stat.S_ISDIR(status.st_mode):
         raise FileError(f"{path} is a folder, not a file. Name a file in it.")
+    if not stat.S_ISREG(status.st_mode):
+        raise FileError(f"{path} is not a regular file, but a pipe or a device. Copy its content to a file.")
     if not os.access(path, os.R_OK):
         raise FileError(f"cannot read {path}: permission denied. Change its permissions.")
     if status.st_size == 0:
         raise FileError(f"{path} is empty (0 bytes). Make it again.")
     return path
+
+
+def check_local(path: str | Path) -> None:
+    """Raise FileError if the path is an address, like s3://bucket/images."""
+    found = _ADDRESS.match(str(path))
+    if found and not os.path.exists(path):
+        raise FileError(
+            f"{found['kind']}://{found['rest']} is an address, and kedge reads local files only. "
+            "Download it, and name the file or folder."
+        )
 
 
 def _status(path: Path) -> os.stat_result | None:

@@ -99,9 +99,9 @@ def without(name: str) -> Callable[[FeatureSet], FeatureSet]:
 
 
 WRONG: dict[str, tuple[Callable[[FeatureSet], FeatureSet], type[KedgeError], str]] = {
-    "image gone": (gone, FileError, r"1 of 12 images do not exist any more, the first: .*red.1\.png\. Put them back"),
-    "no root": (without("root"), InputError, "do not record their images and encoder"),
-    "no encoder": (without("encoder"), InputError, "do not record their images and encoder"),
+    "image gone": (gone, FileError, r"1 of 12 images are not there, the first: .*red.1\.png\. Put them back"),
+    "no root": (without("root"), FileError, "12 of 12 images are not there, the first: .*blue/0.png"),
+    "no encoder": (without("encoder"), InputError, "do not record their encoder. Name it: --encoder NAME"),
     "no paths": (lambda f: replace(f, paths=None), InputError, "Make them with `kedge extract`"),
     "no hash": (without("weights_sha256"), InputError, "has no weights_sha256"),
     "other weights": (
@@ -136,7 +136,7 @@ def test_a_benchmark_opens_the_encoder_once_and_only_if_needed(
     features: FeatureSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded: list[str] = []
-    monkeypatch.setattr("kedge.encoders.names.load_encoder", lambda name: loaded.append(name) or encoder(name))
+    monkeypatch.setattr("kedge.encoders.names.load_encoder", lambda name, **_: loaded.append(name) or encoder(name))
     file = tmp_path / "f.safetensors"
     grid = Grid.of([file], ["tent", "tent:steps=1"], ["all", "very-low"], tasks=2, out=tmp_path / "out")
     outcome = run(grid)
@@ -149,7 +149,7 @@ def test_a_model_on_the_hub_is_loaded_at_its_recorded_commit(
     features: FeatureSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded: list[str] = []
-    monkeypatch.setattr("kedge.encoders.names.load_encoder", lambda name: loaded.append(name) or encoder())
+    monkeypatch.setattr("kedge.encoders.names.load_encoder", lambda name, **_: loaded.append(name) or encoder())
     for name in ("hf:some/model", "hf:some/model@v2"):
         ImageSource.of(replace(features, provenance={**features.provenance, "encoder": name, "revision": "12" * 20}))
     assert loaded == ["hf:some/model@" + "12" * 20] * 2
@@ -162,7 +162,7 @@ def test_an_image_that_goes_away_fails_its_cells_only(features: FeatureSet, tmp_
     runner = Runner()
     errors = {cell.method.name: runner(cell).error for cell in cells}
     assert errors["zero-shot"] is None
-    assert str(errors["tent"]).startswith("FileError: 1 of 12 images do not exist any more")
+    assert str(errors["tent"]).startswith("FileError: 1 of 12 images are not there")
 
 
 def test_in_processes_with_a_real_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

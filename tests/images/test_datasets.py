@@ -72,11 +72,34 @@ def test_linked_folders_are_followed_once(zoo: Path, tmp_path: Path) -> None:
     assert len(folder(zoo)) == 4
 
 
-def test_linked_classes_are_all_there(tmp_path: Path) -> None:
+def test_each_file_is_taken_once_by_its_own_path(tmp_path: Path) -> None:
     picture(tmp_path / "cat" / "a.png")
     for name in ("a cat", "kitten"):
         (tmp_path / name).symlink_to(tmp_path / "cat", target_is_directory=True)
-    assert folder(tmp_path).paths == ("a cat/a.png", "cat/a.png", "kitten/a.png")
+    (tmp_path / "cat" / "0.png").symlink_to("a.png")
+    assert folder(tmp_path).paths == ("cat/a.png",)
+
+
+def test_folders_that_link_to_each_other(tmp_path: Path) -> None:
+    """Six of them were walked as 1,956 images."""
+    names = [f"c{i}" for i in range(6)]
+    for name in names:
+        picture(tmp_path / "in" / name / f"{name}.png")
+    for one in names:
+        for other in names:
+            (tmp_path / "in" / one / f"to-{other}").symlink_to(tmp_path / "in" / other, target_is_directory=True)
+    assert folder(tmp_path / "in").paths == tuple(f"{name}/{name}.png" for name in names)
+    for name in ("b", "a"):  # two ways to one folder outside: the first in sorted order
+        (tmp_path / "in" / "c0" / name).symlink_to(picture(tmp_path / "out" / "o.png").parent, target_is_directory=True)
+    assert folder(tmp_path / "in").paths[:2] == ("c0/a/o.png", "c0/c0.png")
+
+
+def test_links_to_images(tmp_path: Path) -> None:
+    outside = picture(tmp_path / "out" / "o.png")
+    picture(tmp_path / "in" / "x.png")
+    for name, target in (("1.png", outside), ("2.png", outside), ("3.png", "gone.png"), ("4.png", "4.png")):
+        (tmp_path / "in" / name).symlink_to(target)
+    assert folder(tmp_path / "in", ["cat"]).paths == ("1.png", "3.png", "4.png", "x.png")  # 3 and 4 are left out later
 
 
 def test_classes_that_are_the_same_are_refused(tmp_path: Path) -> None:
@@ -115,8 +138,16 @@ def test_table_with_numbers_needs_classes_to_mean_them(tmp_path: Path) -> None:
 def test_table_without_labels(tmp_path: Path) -> None:
     table = write(tmp_path / "t.csv", "path\na.png\n")
     assert folder(table, ["cat"]).labels is None
-    with pytest.raises(InputError, match="has no labels, so the classes are not known"):
+    with pytest.raises(InputError, match=r"the classes of .* are not known: the table has no labels"):
         folder(table)
+
+
+def test_a_table_may_name_images_elsewhere(tmp_path: Path) -> None:
+    far = picture(tmp_path / "far" / "b.png")
+    table = write(tmp_path / "in" / "t.csv", f"path,label\n./a.png,cat\n../near/c.png,cat\n{far},dog\n")
+    found = folder(table)
+    assert (found.root, found.paths) == (tmp_path, ("in/a.png", "near/c.png", "far/b.png"))
+    assert found.source(2) == far
 
 
 @pytest.mark.parametrize(
@@ -297,8 +328,8 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Any:
     columns = {"img": images, "fine": [1, 0]}
     state = SimpleNamespace(rows=FakeRows(features, columns), asked=None)
 
-    def load_dataset(name: str, config: str | None, *, split: str) -> FakeRows:
-        state.asked = (name, config, split)
+    def load_dataset(name: str, config: str | None, *, split: str, trust_remote_code: bool | None = None) -> FakeRows:
+        state.asked, state.trusted = (name, config, split), trust_remote_code
         if name == "nowhere":
             raise ConnectionError("no\nnetwork")
         return state.rows
@@ -318,6 +349,16 @@ def test_hub_dataset(library: Any) -> None:
     assert np.asarray(Image.open(source))[0, 0].tolist() == [0, 255, 0]
     again = pickle.loads(pickle.dumps(found))  # as for a worker process
     assert again.source(0).read() == encoded("red")
+
+
+def test_a_dataset_never_runs_its_own_program(library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    huggingface("zoo")
+    assert library.trusted is False
+    load = sys.modules["datasets"].load_dataset
+    monkeypatch.setattr(
+        sys.modules["datasets"], "load_dataset", lambda name, config, split: load(name, config, split=split)
+    )
+    assert len(huggingface("zoo")) == 2  # version 4 of the library has no such argument
 
 
 def test_hub_labels_as_text_hidden_or_absent(library: Any) -> None:

@@ -7,8 +7,11 @@ transformers 4.57 and 5 alike: the rounding of float32, which is done once here 
 from __future__ import annotations
 
 import io
+import os
 import struct
+import tracemalloc
 import warnings
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -175,6 +178,85 @@ def test_bombs_are_refused_not_warned_of(pixels_: int, tmp_path: Path, monkeypat
         warnings.simplefilter("error")
         with pytest.raises(FileError, match=r"bomb.png has more than 1,000 pixels"):
             open_image(tmp_path / "bomb.png")
+
+
+def test_an_image_that_would_take_too_much_memory_is_refused_before_it_is_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture(60, 50).save(tmp_path / "a.jp2")
+    monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("decoded"))
+    monkeypatch.setattr("kedge.images.pixels.IMAGE_BYTES", 50_000)
+    with pytest.raises(FileError, match=r"a.jp2: an image of 60×50 pixels .* 72 kB of memory; the limit for one image"):
+        open_image(tmp_path / "a.jp2")
+    monkeypatch.setattr("kedge.images.pixels.IMAGE_BYTES", 100_000)
+    monkeypatch.setenv("KEDGE_MAX_BYTES", "50000")
+    with pytest.raises(FileError, match=r"a.jp2: an image of 60×50 .* the limit is 50 kB. Use less, or set KEDGE_MAX"):
+        open_image(tmp_path / "a.jp2")
+
+
+def test_conversion_takes_no_more_memory_than_the_images_themselves() -> None:
+    """A 16-bit PNG of 9,400×9,400 pixels took 2 GB; numpy's share of it was 26 bytes per pixel."""
+    sixteen = Image.fromarray(np.full((2000, 2000), 256, np.uint16))
+    tracemalloc.start()
+    try:
+        shown = to_rgb(sixteen)
+        assert tracemalloc.get_traced_memory()[1] < 5 * 2000 * 2000
+    finally:
+        tracemalloc.stop()
+    assert shown.getextrema() == ((1, 1),) * 3
+
+
+@pytest.mark.parametrize("name", ["rgba", "grey with alpha", "palette with transparency", "16-bit", "cmyk", "1-bit"])
+def test_bands_do_not_show(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, name)
+    whole = np.asarray(open_image(path))
+    monkeypatch.setattr("kedge.images.pixels.BAND", 1000)  # six rows
+    assert np.array_equal(np.asarray(open_image(path)), whole)
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+ZIP_BOMB = zlib.compress(bytes(20_000_000))
+ODD_CHUNKS = {
+    "huge profile": chunk(b"iCCP", b"x\0\0" + ZIP_BOMB),
+    "huge text": chunk(b"zTXt", b"x\0\0" + ZIP_BOMB),
+    "much text": b"".join(chunk(b"tEXt", b"k%d\0" % i + bytes(900_000)) for i in range(80)),
+    "huge exif": chunk(b"eXIf", b"MM\0*\0\0\0\x08\xff\xff" + bytes(12 * 65535)),
+    "exif in a loop": chunk(
+        b"eXIf", b"MM\0*\0\0\0\x08\0\x01" + struct.pack(">HHLL", 0x8769, 4, 1, 8) + struct.pack(">L", 8)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD_CHUNKS)
+def test_odd_metadata_is_passed_over_or_one_line(name: str) -> None:
+    file = io.BytesIO()
+    picture(20, 31).save(file, "PNG")
+    whole = file.getvalue()
+    odd = whole[:33] + ODD_CHUNKS[name] + whole[33:]  # after the header
+    if "exif" in name:
+        assert open_image(io.BytesIO(odd)).size == (20, 31)
+        return
+    with pytest.raises(FileError, match=r"is a damaged or truncated image: .*MAX_TEXT.*\. Copy or make it again\.$"):
+        open_image(io.BytesIO(odd))
+
+
+@pytest.mark.parametrize("kind", ["GIF", "PNG", "TIFF", "WEBP"])
+def test_of_several_frames_the_first_is_read(kind: str) -> None:
+    file = io.BytesIO()
+    frames = [Image.new("RGB", (16, 16), colour) for colour in ("white", "black", "red")]
+    frames[0].save(file, kind, save_all=True, append_images=frames[1:])
+    assert open_image(file).getextrema() == ((255, 255),) * 3
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no named pipes in folders on Windows")
+def test_pipes_and_devices_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jpg")  # to open it would wait for ever
+    for path in (tmp_path / "a.jpg", Path("/dev/zero")):
+        with pytest.raises(FileError, match="is not a regular file"):
+            open_image(path)
 
 
 def test_a_long_thin_image_is_not_blown_up() -> None:

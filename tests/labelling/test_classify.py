@@ -150,12 +150,12 @@ class TestClassify:
             ("nowhere", NAMES, FileError, "no file nowhere"),
             ("*.nothing", NAMES, InputError, "no images"),
             ([], NAMES, InputError, "no images"),
-            (["a.png"], None, InputError, "classes are not known"),
-            (["a.png", picture("red")], NAMES, InputError, "1 PIL images and 1 paths in one list"),
-            (["a.png"], NAMES, InputError, "none of 1 image can be read"),
-            (3, NAMES, InputError, "paths or PIL images; got int"),
-            (["a.png", None], NAMES, InputError, "got NoneType, str"),
-            (np.zeros((2, 8, 8, 3)), NAMES, InputError, "got ndarray"),
+            (["a.png", "b.png"], None, InputError, "classes are not known"),
+            (["a.png", picture("red")], NAMES, InputError, "got 1 image and 1 path in one list"),
+            (["a.png"], NAMES, FileError, "no file a.png"),
+            (["a.png", "b.png"], NAMES, InputError, "none of 2 images can be read"),
+            (3, NAMES, InputError, "images must be paths, PIL images or numpy arrays .*; got int"),
+            (["a.png", None], NAMES, InputError, "got NoneType"),
             ([picture("red")], ["red", "red"], InputError, "'red' is named more than once"),
         ],
     )
@@ -189,7 +189,7 @@ class TestCommand:
         assert rows(ran.out) == dict(zip(expected.paths, expected.names, strict=True))
         assert "11 images, 3 classes, method kedge" in ran.err
         assert "accuracy: 100.0 % zero-shot" in ran.err
-        assert f"left out: red/2.png: {images / 'red' / '2.png'} is not an image" in ran.err
+        assert f"left out: {images / 'red' / '2.png'} is not an image" in ran.err
 
     def test_several_files_and_json(self, images: Path) -> None:
         files = [images / "red" / "0.png", images / "blue" / "1.png"]
@@ -219,7 +219,7 @@ class TestCommand:
         (images / "red" / "0.png").unlink()
         ran = run("adapt", kept, "--out", tmp_path / "l.csv", "--sort-into", tmp_path / "sorted")
         assert ran.code == 2
-        assert "cannot copy red/0.png" in ran.err
+        assert "1 of 12 images are not there, the first: " in ran.err
         assert not (tmp_path / "l.csv").exists()
         assert not (tmp_path / "sorted").exists()
 
@@ -237,7 +237,7 @@ class TestCommand:
             (["images", "--sort-into", "full"], "cannot sort into full: it is not empty"),
             (["images", "--sort-into", "l.csv/x"], "there is no folder"),
             (["images", "--sort-into", "file"], "it is a file"),
-            (["bare.npz", "--sort-into", "new"], "does not have their paths"),
+            (["bare.npz", "--sort-into", "new"], "do not have the paths of their images"),
             (["bare.npz", "--classes", "a, b"], "--classes is for images; bare.npz is a feature file"),
             (["bare.npz", "--keep-features", "x.safetensors"], "--keep-features is for images"),
             (["images", "--keep-features", "x.npz"], "ends in .safetensors"),

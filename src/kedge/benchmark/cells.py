@@ -122,7 +122,7 @@ class Planned:
 def plan_cells(
     grid: Grid,
     load: Callable[[Path], FeatureSet] = FeatureSet.load,
-    images: Callable[[FeatureSet], ImageSource] = ImageSource.of,
+    images: Callable[[FeatureSet], ImageSource] | None = None,
 ) -> Planned:
     """Open and check every feature file and list the cells; raises SettingError for a cell that cannot run.
 
@@ -131,11 +131,12 @@ def plan_cells(
     """
     cells: dict[str, Cell] = {}
     left_out = dict.fromkeys(grid.left_out)
+    opened = images or (lambda features: ImageSource.of(features, grid.images, grid.encoder))
     for path in grid.features:
         features = load(path)
         file = FeatureFile.of(path, features)
         adapts_encoder = any(method.traits.needs == "encoder" for method in grid.methods)
-        no_images = _why_not(images, features) if adapts_encoder else ""
+        no_images = _why_not(opened, features) if adapts_encoder else ""
         for scenario in grid.scenarios:
             tasks = task_count(scenario, grid.tasks)
             for seed in (0,) if isinstance(scenario, Whole) else grid.seeds:

@@ -45,7 +45,7 @@ def evaluate(
 ) -> Record:
     """Run a method on the plan of a scenario (or on a given plan) and score it; zero-shot is scored on the same images.
 
-    images: for methods that adapt the encoder; by default opened from where the features say.
+    images: for methods that adapt the encoder; by default `ImageSource.of(features)`.
 
     `seconds` is the time in the method, including tables that it prepares once for all images, but not the time for
     zero-shot probabilities.

@@ -88,6 +88,8 @@ class Grid:
     out: Path
     fitting: bool  # leave out what does not fit a feature file, instead of raising an error
     left_out: tuple[str, ...]  # why some of "all" methods are missing
+    images: Path | None = None  # for methods that adapt the encoder: see `features.image_source`
+    encoder: str | None = None
 
     @classmethod
     def of(
@@ -100,6 +102,8 @@ class Grid:
         jobs: int = 1,
         out: str | Path = "kedge-bench",
         fitting: bool = False,
+        images: str | Path | None = None,
+        encoder: str | None = None,
     ) -> Grid:
         """A grid from names and objects. Everything is checked here except the feature files.
 
@@ -126,6 +130,8 @@ class Grid:
             out=Path(out),
             fitting=fitting or "all" in entries,
             left_out=tuple(left_out),
+            images=None if images is None else Path(images),
+            encoder=encoder,
         )
 
     @classmethod

@@ -17,6 +17,7 @@ import pickle
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -60,10 +61,10 @@ def run(grid: Grid, out: str | Path | None = None, jobs: int | None = None) -> O
     jobs: 1 runs in this process with all its threads; more start that many processes with one thread each.
     """
     grid = replace(grid, out=Path(out or grid.out), jobs=whole("jobs", grid.jobs if jobs is None else jobs, 1))
-    runner = Runner()
+    runner = Runner(grid.images, grid.encoder)
     planned = plan_cells(grid, runner.load, runner.images)
     if grid.jobs > 1:
-        runner = Runner()  # frees the features: the other processes open their own
+        runner = Runner(grid.images, grid.encoder)  # frees the features: the other processes open their own
     _prepare(grid.out)
     todo = []
     for cell in planned.cells:
@@ -72,7 +73,7 @@ def run(grid: Grid, out: str | Path | None = None, jobs: int | None = None) -> O
         else:
             todo.append(cell)
     failed = []
-    with contextlib.closing(_results(todo, grid.jobs, runner)) as results:
+    with contextlib.closing(_results(todo, grid, runner)) as results:
         for _, (cell, record) in zip(track(range(len(todo)), "cells"), results, strict=True):
             if record.error is None:
                 record.save(cell.path(grid.out))
@@ -87,7 +88,8 @@ def run(grid: Grid, out: str | Path | None = None, jobs: int | None = None) -> O
 class Runner:
     """Runs cells in this process. Keeps the feature files, the last plan and the last images open."""
 
-    def __init__(self) -> None:
+    def __init__(self, images: Path | None = None, encoder: str | None = None) -> None:
+        self._named = images, encoder  # by the user, for methods that adapt the encoder
         self._features: dict[Path, FeatureSet] = {}
         self._images: tuple[str, ImageSource] | None = None
         self._plan: tuple[object, Plan] | None = None
@@ -108,7 +110,7 @@ class Runner:
     def images(self, features: FeatureSet) -> ImageSource:
         """The images of a feature file and their encoder, opened once for all its cells."""
         if self._images is None or self._images[0] != features.hash:
-            self._images = features.hash, ImageSource.of(features)
+            self._images = features.hash, ImageSource.of(features, *self._named)
         return self._images[1]
 
     def _record(self, cell: Cell) -> Record:
@@ -123,8 +125,8 @@ class Runner:
         return evaluate(cell.method, features, self._plan[1], images=images)
 
 
-def _results(cells: Sequence[Cell], jobs: int, runner: Runner) -> Generator[tuple[Cell, Record], None, None]:
-    if jobs == 1:
+def _results(cells: Sequence[Cell], grid: Grid, runner: Runner) -> Generator[tuple[Cell, Record], None, None]:
+    if grid.jobs == 1:
         for cell in cells:
             yield cell, runner(cell)
         return
@@ -133,16 +135,16 @@ def _results(cells: Sequence[Cell], jobs: int, runner: Runner) -> Generator[tupl
             pickle.dumps(method)
         except Exception as error:
             raise SettingError(f"{method!r} cannot be sent to another process: {error}. Use jobs=1.") from error
-    yield from spread(cells, jobs, _one_thread_runner, _died)
+    yield from spread(cells, grid.jobs, partial(_one_thread_runner, grid.images, grid.encoder), _died)
 
 
 def _died(cell: Cell, how: str) -> Record:
     return cell.failed(f"ProcessError: the process {how}. If you did not end it, the memory may be too small.")
 
 
-def _one_thread_runner() -> Runner:
+def _one_thread_runner(images: Path | None, encoder: str | None) -> Runner:
     torch.set_num_threads(1)
-    return Runner()
+    return Runner(images, encoder)
 
 
 def _prepare(folder: Path) -> None:

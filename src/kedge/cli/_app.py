@@ -45,6 +45,11 @@ app.add_typer(ls_app, name="ls")
 FeatureFile = Annotated[Path, typer.Argument(metavar="FEATURES", help="A .safetensors or .npz feature file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Normalize = Annotated[bool, typer.Option("--normalize", help="Scale rows to unit norm.")]
+Device = Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, mps, …; auto: a GPU if there is one.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at an image that cannot be read.")]
+Workers = Annotated[
+    int | None, typer.Option(metavar="N", help="Processes that decode images. Default: one per core if it pays.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors on stderr.")]
 
 

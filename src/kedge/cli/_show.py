@@ -17,9 +17,9 @@ def tell(text: str) -> None:
 
 
 def show_skipped(skipped: Mapping[str, str]) -> None:
-    """Name the first images that could not be read (path → reason) on stderr."""
-    for path, reason in list(skipped.items())[:SHOWN_SKIPPED]:
-        tell(f"left out: {path}: {reason}")
+    """Name the first images that could not be read (path → reason, which has the path in full) on stderr."""
+    for reason in list(skipped.values())[:SHOWN_SKIPPED]:
+        tell(f"left out: {reason}")
     if len(skipped) > SHOWN_SKIPPED:
         tell(f"left out: {len(skipped) - SHOWN_SKIPPED:,} more")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,15 +13,18 @@ import typer
 
 from .._version import __version__
 from ..errors import SettingError
-from ..words import count, percent
-from ._app import Json, Normalize, Quiet, app
+from ..words import count, first_few, percent
+from ._app import Device, Json, Normalize, Quiet, Strict, Workers, app
 from ._show import print_json, show_skipped, tell
+
+SHOWN_LABELS = 10  # the most frequent ones
 
 
 @app.command()
 def adapt(
     source: Annotated[
-        list[str], typer.Argument(metavar="FEATURES|IMAGES...", help="A feature file, a folder of images, or images.")
+        list[str],
+        typer.Argument(metavar="FEATURES|IMAGES...", help="One feature file; or folders of images, tables, files."),
     ],
     method: Annotated[
         str, typer.Option(metavar="NAME[:SETTINGS][:METHOD]", help="stata, or stata:alpha=10. See `kedge ls methods`.")
@@ -47,9 +50,19 @@ def adapt(
     keep_features: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Keep the features of the images, as .safetensors.")
     ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(metavar="N", help="Pictures through the encoder at one time. Default: 64.")
+    ] = None,
+    workers: Workers = None,
+    device: Device = "auto",
+    strict: Strict = False,
     out: Annotated[str, typer.Option(metavar="FILE", help=".csv, .json or .parquet file; -: CSV on stdout.")] = "-",
     sort_into: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A new folder: copy the images into its sub-folders by label.")
+    ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The folder of a feature file's images, if not in the file's own folder."),
     ] = None,
     normalize: Normalize = False,
     as_json: Json = False,
@@ -59,18 +72,24 @@ def adapt(
 
     One row per image: image, label, probability, zero_shot_label, zero_shot_probability, changed. The summary is
     on stderr. With --json it is also on stdout, with the rows unless --out names a file.
+    Several folders are taken together: the classes are the names of all their sub-folders, or --classes.
     Images that cannot be read are left out and named on stderr.
-    The options --classes, --encoder, --templates, --views and --keep-features are for images, not for a feature file.
+    With a feature file, --sort-into and methods that adapt the encoder open the images it names only if they are in
+    the file's own folder, or in the folder that --images names. Such methods also take --encoder and --device.
 
     \b
     Example: kedge adapt birds.safetensors --set alpha=2 --out labels.csv
     Example: kedge adapt photos --classes "cat, dog, bird" --sort-into sorted --out labels.csv
+    Example: kedge adapt photos.safetensors --images photos --sort-into sorted
     """
     from .. import progress
+    from ..encoders.encoder import DEFAULT
+    from ..encoders.names import load_encoder
     from ..encoders.templates import read_templates
     from ..features.extract import check_feature_file
     from ..features.feature_set import FeatureSet
-    from ..images.sources import image_set
+    from ..features.image_source import ImageSource, find_images, image_root
+    from ..images.sources import FEATURES, image_set
     from ..labelling.classify import classify, label
     from ..labelling.predictions import check_output
     from ..labelling.sorting import check_target
@@ -81,36 +100,44 @@ def adapt(
     file = None if out == "-" else check_output(out)
     name = parse_method(method)["name"]
     chosen = build(method, parse(find_method(name), set_ or [], name))
-    only_images = {
+    adapts_encoder = chosen.traits.needs == "encoder"
+    for_images: dict[str, Any] = {
         "classes": classes,
-        "encoder": encoder,
         "templates": templates and read_templates(templates),
         "views": views,
         "keep_features": keep_features and check_feature_file(keep_features),
+        "batch_size": batch_size,
+        "workers": workers,
+        "strict": strict or None,
     }
-    given: dict[str, Any] = {name: value for name, value in only_images.items() if value is not None}
+    given = {name: value for name, value in for_images.items() if value is not None}
     with contextlib.nullcontext() if quiet else progress.on_stderr():
-        if _is_features(source):
-            if given:
-                flag = "--" + next(iter(given)).replace("_", "-")
-                raise SettingError(f"{flag} is for images; {source[0]} is a feature file. Leave {flag} out.")
+        if len(source) == 1 and Path(source[0]).suffix.lower() in FEATURES:
+            encoder_too = {} if adapts_encoder else {"encoder": encoder, "device": device if device != "auto" else None}
+            _refuse({**given, **encoder_too}, f"for images; {source[0]} is a feature file")
+            if not (sort_into or adapts_encoder):
+                _refuse({"images": images}, "for --sort-into and for methods that adapt the encoder")
             features = FeatureSet.load(source[0], normalize=normalize)
             if sort_into:
-                check_target(sort_into, features.provenance.get("root"))
-            start = time.perf_counter()
-            predictions = label(features, chosen)
+                find_images(features, images)
+                check_target(sort_into, [image_root(features, images)])
+            opened = ImageSource.of(features, images, encoder, device) if adapts_encoder else None
+            predictions = label(features, chosen, opened)
+            seconds = {"seconds": predictions.seconds}
         else:
-            images = image_set(source[0] if len(source) == 1 else source, given.pop("classes", None))
+            _refuse({"images": images, "normalize": normalize or None}, "for a feature file, and these are images")
+            found = image_set(source, given.pop("classes", None))
             if sort_into:
-                check_target(sort_into, images.root)
-            if images.note and not quiet:
-                tell(images.note)
+                check_target(sort_into, found.folders or (found.root,))
+            loaded = load_encoder(encoder or DEFAULT, device=device)
             start = time.perf_counter()
-            predictions = classify(images, method=chosen, workers=None, **given)
-        seconds = time.perf_counter() - start
-        summary = {**predictions.summary(), "seconds": seconds}
+            predictions = classify(found, encoder=loaded, method=chosen, **{"workers": None, **given})
+            assert predictions.seconds is not None
+            encoding = time.perf_counter() - start - predictions.seconds
+            seconds = {"seconds": predictions.seconds, "encoding_seconds": encoding}
+        summary = {**predictions.summary(), **seconds}
         if sort_into:  # before the rows are written, since it may fail
-            sort(predictions, sort_into)
+            sort(predictions, sort_into, images)
         if file:
             predictions.write(file)
     if as_json:
@@ -126,18 +153,23 @@ def adapt(
             tell(f"→ {made}")
 
 
-def _is_features(source: Sequence[str]) -> bool:
-    """Is the source one feature file? Otherwise it is images."""
-    return len(source) == 1 and Path(source[0]).suffix.lower() in (".safetensors", ".npz")
+def _refuse(options: Mapping[str, Any], reason: str) -> None:
+    """Raise SettingError if one of the options is given: it would have no effect."""
+    for name, value in options.items():
+        if value is not None:
+            flag = "--" + name.replace("_", "-")
+            raise SettingError(f"{flag} is {reason}. Leave {flag} out.")
 
 
 def _show_summary(summary: Mapping[str, Any]) -> None:
     images, changed = summary["images"], summary["changed"]
+    encoded = f"encoded in {summary['encoding_seconds']:.2f} s, " if "encoding_seconds" in summary else ""
     tell(
         f"{count(images, 'image')}, {count(summary['classes'], 'class')}, method {summary['method']}: "
         f"{count(changed, 'label')} changed ({percent(changed / images)}), "
-        f"{summary['effective_classes']:.1f} effective classes, {summary['seconds']:.2f} s"
+        f"{summary['effective_classes']:.1f} effective classes, {encoded}labelled in {summary['seconds']:.2f} s"
     )
+    tell("labels: " + first_few([f"{name} {times:,}" for name, times in summary["label_counts"].items()], SHOWN_LABELS))
     if summary["accuracy"] is not None:
         before, after = summary["zero_shot_accuracy"], summary["accuracy"]
         tell(f"accuracy: {percent(before)} zero-shot, {percent(after)} adapted")

@@ -47,6 +47,12 @@ def bench(
         Path | None, typer.Option(metavar="DIR", help="Folder for the records; default: kedge-bench.")
     ] = None,
     jobs: Annotated[int | None, typer.Option(metavar="N", help="Number of processes, with one thread each.")] = None,
+    images: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="For tent: the images, if not in the feature file's own folder.")
+    ] = None,
+    encoder: Annotated[
+        str | None, typer.Option(metavar="NAME", help="For tent: an encoder in a folder, if not in the file's own.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells without running them.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -90,6 +96,8 @@ def bench(
         "preset": preset,
         "out": out,
         "jobs": jobs,
+        "images": images,
+        "encoder": encoder,
     }
     given = {name: value for name, value in flags.items() if value not in (None, [])}
     chosen = Grid.of(**merged(read_options(grid) if grid else {}, given))

@@ -12,7 +12,7 @@ import typer
 
 from ..errors import SettingError
 from ..words import count, percent
-from ._app import Json, Quiet, app
+from ._app import Device, Json, Quiet, Strict, Workers, app
 from ._show import print_json, show_skipped, tell
 
 
@@ -20,7 +20,7 @@ from ._show import print_json, show_skipped, tell
 def extract(
     images: Annotated[
         list[str] | None,
-        typer.Argument(metavar="IMAGES...", help="A folder of images, a table (.csv: path,label), or files."),
+        typer.Argument(metavar="IMAGES...", help="Folders of images, tables (.csv: path,label), files or patterns."),
     ] = None,
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="A dataset instead of IMAGES; see above.")] = None,
     root: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder that contains the datasets.")] = None,
@@ -37,13 +37,9 @@ def extract(
     ] = None,
     views: Annotated[int, typer.Option(metavar="N", help="Augmented views per image, for MTA and DMN.")] = 0,
     batch_size: Annotated[int, typer.Option(metavar="N", help="Pictures through the encoder at one time.")] = 64,
-    workers: Annotated[
-        int | None, typer.Option(metavar="N", help="Processes that decode images. Default: one per core if it pays.")
-    ] = None,
-    device: Annotated[
-        str, typer.Option(metavar="NAME", help="cpu, cuda, mps, …; auto: a GPU if there is one.")
-    ] = "auto",
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at an image that cannot be read.")] = False,
+    workers: Workers = None,
+    device: Device = "auto",
+    strict: Strict = False,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the random views.")] = 0,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The .safetensors file to write.")] = Path(
         "features.safetensors"
@@ -78,10 +74,7 @@ def extract(
     if bool(images) == bool(dataset):
         given = "both" if images else "neither"
         raise SettingError(f"extract needs either IMAGES or --dataset; got {given}. Name one of them.")
-    if dataset:
-        found = dataset_images(dataset, root, split, classes)
-    else:
-        found = image_set(images[0] if images and len(images) == 1 else images or [], classes)
+    found = dataset_images(dataset, root, split, classes) if dataset else image_set(images or [], classes)
     prompts = read_templates(templates) if templates else None
     loaded = load_encoder(encoder or DEFAULT, device=device)
     before = done_before(out)

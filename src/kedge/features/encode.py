@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import FileError, KedgeError, SettingError
+from ..errors import FileError, InputError, KedgeError, SettingError
 from ..images.image_set import ImageSet
 from ..images.pixels import Preprocessing, open_image
 
@@ -63,11 +64,14 @@ class _Decoder:
         positions, pixels, skipped = [], [], []
         for i in range(start, stop):
             random = np.random.default_rng((self.seed, i))  # per image, so that order and interruptions do not matter
+            source = self.images.source(i)
+            name = str(source) if isinstance(source, Path) else f"image {self.images.paths[i]}"
             try:
-                image = open_image(self.images.source(i))
+                image = open_image(source, name)
                 made = self.preprocessing.views(image, self.views, random) if self.views else self.preprocessing(image)
-            except (KedgeError, OSError) as error:
-                skipped.append((i, " ".join(str(error).split())))
+            except (KedgeError, OSError) as error:  # an InputError is about the pixels, and does not name the file
+                reason = f"{name}: {error}" if isinstance(error, InputError) else str(error)
+                skipped.append((i, " ".join(reason.split())))
                 continue
             positions.append(i)
             pixels.append(made)

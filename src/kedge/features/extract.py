@@ -57,8 +57,8 @@ def extract(
 ) -> FeatureSet:
     """Encode images and class names, write a feature file, and load it. An interrupted extraction is continued.
 
-    images: a folder, a table (.csv), a file, a pattern like "photos/*.jpg", a list of paths or of PIL images, or an
-        ImageSet, which has its own classes.
+    images: a folder, a table (.csv), a file or a pattern like "photos/*.jpg", or a list of these; a list of PIL images
+        or of uint8 arrays (h×w, h×w×3, h×w×4), or one array n×h×w×3; or an ImageSet, which has its own classes.
     classes: names, "cat, dog", or a file with one name per line. None: the sub-folders of `images` are the classes.
     encoder: "tiny", "hf:…", "openclip:…", a local folder (see `kedge.encoders.names`), or a loaded encoder.
     out: the .safetensors file to write.
@@ -156,4 +156,4 @@ def _about(images: ImageSet, encoder: Encoder, templates: Sequence[str], views: 
 
 def _raise_unreadable(skipped: Sequence[Skipped], images: ImageSet) -> None:
     for i, reason in skipped:
-        raise FileError(f"image {i + 1} of {len(images):,}, {images.paths[i]}: {reason} Or run it without --strict.")
+        raise FileError(f"image {i + 1} of {len(images):,}: {reason} Or run it without --strict.")

@@ -46,6 +46,7 @@ class FeatureSet:
     paths: tuple[str, ...] | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
     file: str = ""  # name of the file they were loaded from, without its suffix; not part of the content
+    path: Path | None = None  # of that file
 
     @classmethod
     def from_arrays(
@@ -199,7 +200,7 @@ class FeatureSet:
                 provenance=meta["provenance"],
                 normalize=normalize,
             )
-        loaded = replace(loaded, file=path.stem)
+        loaded = replace(loaded, file=path.stem, path=path.absolute())
         if not normalize:
             loaded.__dict__["hash"] = meta["sha256"]  # verified while loading
         return loaded
@@ -230,7 +231,7 @@ class FeatureSet:
                 provenance={"source": path.name, **(meta if isinstance(meta, dict) else {"meta": meta})},
                 normalize=normalize,
             )
-        return replace(imported, file=path.stem)
+        return replace(imported, file=path.stem, path=path.absolute())
 
 
 NPZ_KEYS = ("image_features", "text_features", "labels", "class_names", "views", "paths", "logit_scale", "meta")

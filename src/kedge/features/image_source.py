@@ -1,14 +1,26 @@
-"""The images and the encoder of a feature file, for methods that adapt the encoder.
+"""The images and the encoder of a feature file: where they are, and whether they may be opened.
 
     source = ImageSource.of(features)      # checks that images and encoder are those of the features
     source.pixels([3, 1, 4])               # 3×3×h×w, the encoder's input
     source.encoder.visual                  # pixels → unit features, differentiable
+
+A feature file records the folder of its images and its encoder. That proves nothing: the file may come from somebody
+else. So only these are opened:
+
+| what    | the user names it                        | the user does not name it                                     |
+|---------|------------------------------------------|---------------------------------------------------------------|
+| images  | files below that folder; links in it are | files below the feature file's own folder, also after links   |
+|         | followed                                 | are resolved                                                  |
+| encoder | that encoder                             | `tiny`, models by name, folders below the file's own folder   |
 
 A benchmark uses every image many times, so pixels are cached, up to `KEPT_BYTES`.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -36,15 +48,25 @@ class ImageSource:
         self._room = KEPT_BYTES
 
     @classmethod
-    def of(cls, features: FeatureSet) -> ImageSource:
-        """Load the encoder in the features' provenance; an error if its weights or the images are not the same."""
+    def of(
+        cls,
+        features: FeatureSet,
+        images: str | Path | None = None,
+        encoder: str | None = None,
+        device: str = "auto",
+    ) -> ImageSource:
+        """Open the images and load the encoder of the features; an error if the encoder's weights are not the same.
+
+        images, encoder: the folder of the images and the name of the encoder; needed if they are recorded in places
+        that may not be opened (see the module's table).
+        """
         from ..encoders.names import load_encoder
         from .extract import check_same_encoder
 
-        files = _files(features)  # before loading a large model
-        encoder = load_encoder(_encoder_name(features))
-        check_same_encoder(features, encoder)
-        return cls(encoder, files.__getitem__)
+        files = find_images(features, images)  # before loading a large model
+        loaded = load_encoder(encoder or _encoder_name(features), device=device)
+        check_same_encoder(features, loaded)
+        return cls(loaded, files.__getitem__)
 
     def pixels(self, indices: Iterable[int]) -> Tensor:
         """The images at these positions, n×3×h×w, on the encoder's device."""
@@ -63,29 +85,82 @@ class ImageSource:
 
 
 def _encoder_name(features: FeatureSet) -> str:
-    """The name of the encoder; of a model on the hub, with the commit that was used."""
-    name, commit = str(features.provenance["encoder"]), features.provenance.get("revision")
-    return f"{name.partition('@')[0]}@{commit}" if commit and name.startswith("hf:") else name
+    """The name of the recorded encoder, if it may be loaded; of a model on the hub, with the commit that was used."""
+    name, commit = str(features.provenance.get("encoder") or ""), features.provenance.get("revision")
+    if not name:
+        raise InputError("the features do not record their encoder. Name it: --encoder NAME.")
+    if commit and name.startswith("hf:"):
+        name = f"{name.partition('@')[0]}@{commit}"
+    kind, _, rest = name.partition(":")
+    folder = Path(rest if kind in ("hf", "openclip") else name).expanduser()
+    if name != "tiny" and os.path.isdir(folder) and not _in_own_folder(features, folder):
+        raise InputError(
+            f"the features were made with the encoder {name}, which is not in the folder of the feature file. "
+            f"If it is yours, name it: --encoder {shlex.quote(name)}."
+        )
+    return name
 
 
-def _files(features: FeatureSet) -> list[Path]:
-    """The path of every image; an error if paths are unknown or files are missing."""
-    known = features.provenance
-    if features.paths is None or not all(known.get(name) for name in ("encoder", "root")):
-        raise InputError(
-            "the features do not record their images and encoder. "
-            "Make them with `kedge extract`, or choose a method that needs only features."
-        )
-    if str(known["root"]).startswith("hf:"):
-        raise InputError(
-            "the images are in a Hugging Face dataset, not in files. Choose a method that needs only features."
-        )
-    root = Path(str(known["root"]))
-    files = [root / path for path in features.paths]
-    gone = [path for path in files if not path.is_file()]
+def find_images(features: FeatureSet, images: str | Path | None = None) -> list[Path]:
+    """The path of every image, if all of them are files that may be opened; `images` is their folder, if named."""
+    root = image_root(features, images)
+    assert features.paths is not None
+    files, gone = [], []
+    for path in features.paths:
+        file = root / path
+        if Path(path).is_absolute() or ".." in Path(path).parts:
+            raise InputError(
+                f"the feature file names the image {path!r}, which is not in {root}. Make it with `kedge extract`."
+            )
+        if images is None and not _in_own_folder(features, file):
+            raise InputError(
+                f"the image {path!r} is a link to outside of the folder of the feature file. "
+                f"If the images are yours, name their folder: --images {shlex.quote(str(root))}."
+            )
+        try:
+            mode = os.stat(file).st_mode
+        except (OSError, ValueError):
+            gone.append(file)
+            continue
+        if not stat.S_ISREG(mode):
+            raise FileError(f"{file} is not a regular file. Put the image back, or extract the features again.")
+        files.append(file)
     if gone:
         raise FileError(
-            f"{len(gone):,} of {len(files):,} images do not exist any more, the first: {gone[0]}. "
-            "Put them back, or extract the features again."
+            f"{len(gone):,} of {len(features):,} images are not there, the first: {gone[0]}. "
+            "Put them back, name their folder (--images DIR), or extract the features again."
         )
     return files
+
+
+def image_root(features: FeatureSet, images: str | Path | None = None) -> Path:
+    """The folder that the images' paths are relative to, if it may be opened."""
+    recorded = str(features.provenance.get("root") or "")
+    if features.paths is None:
+        raise InputError(
+            "the features do not have the paths of their images. Make them with `kedge extract`, from image files."
+        )
+    if recorded.startswith("hf:"):
+        raise InputError("the images are in a Hugging Face dataset, not in files. Extract the features from files.")
+    if images is not None:
+        if not os.path.isdir(images):
+            raise FileError(f"{images} is not a folder. Name the folder of the images.")
+        return Path(images).absolute()
+    root = (features.path.parent if features.path else Path()) / recorded
+    if not _in_own_folder(features, root):
+        suggestion = shlex.quote(recorded) if recorded else "DIR"
+        raise InputError(
+            f"the images were in {recorded or 'an unknown folder'}, which is not in the folder of the feature file. "
+            f"If they are yours, name their folder: --images {suggestion}."
+        )
+    return root
+
+
+def _in_own_folder(features: FeatureSet, path: Path) -> bool:
+    """Is the path below the folder of the feature file, after links are resolved?"""
+    if features.path is None:
+        return False
+    try:
+        return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(features.path.parent))
+    except ValueError:  # a NUL in the path
+        return False

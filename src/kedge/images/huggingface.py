@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -40,8 +41,11 @@ def huggingface(
             f"cannot read the dataset {name!r}: the library datasets is not installed. "
             'Install it with: pip install "kedge[datasets]"'
         ) from error
+    # Datasets of version 3 may bring a program; version 4 has neither such programs nor the argument.
+    has_argument = "trust_remote_code" in inspect.signature(datasets.load_dataset).parameters
+    never: dict[str, Any] = {"trust_remote_code": False} if has_argument else {}
     try:
-        rows = datasets.load_dataset(name, config, split=split)
+        rows = datasets.load_dataset(name, config, split=split, **never)
     except Exception as error:  # the library raises many kinds of errors, also without a network
         reason = " ".join(str(error).split())
         raise FileError(

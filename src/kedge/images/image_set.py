@@ -21,6 +21,7 @@ class ImageSet:
     note: str = ""  # a message for the user: why labels are unknown
     identity: str = ""  # identifies the images' content, where the paths do not
     template: str = ""  # the prompt of the dataset's paper, with {} for the class name
+    folders: tuple[Path, ...] = ()  # the folders that the user named, if there are several; root contains them
 
     def __post_init__(self) -> None:
         if not self.paths:

@@ -117,7 +117,7 @@ def _imagenet(pictures: Path, names: Path) -> tuple[list[Item], list[str]]:
     lines = [line.strip().partition(" ") for line in _text(names).splitlines() if line.strip()]
     number = {wordnet: j for j, (wordnet, _, _) in enumerate(lines)}
     items = []
-    for path in sorted(image_files(pictures)):
+    for path in image_files(pictures):
         wordnet, inside, _ = path.partition("/")
         if not inside:
             raise FileError(

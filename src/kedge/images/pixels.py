@@ -21,8 +21,11 @@ image on, all three agree within 2.4e-7 at every size (tests/images/test_pixels.
 | damaged or truncated        | a `FileError`              | an error                                                |
 | a format not in `FORMATS`   | a `FileError`              | read; for EPS, PIL starts Ghostscript                   |
 | more than PIL's pixel limit | a `FileError`              | a warning, up to twice the limit                        |
+| more than 1 GiB of memory   | a `FileError`, by its size | read; a 16-bit PNG within PIL's limit can take 2 GB     |
 
-Colour profiles are ignored, here and elsewhere.
+Colour profiles are ignored, here and elsewhere. The memory that an image takes is estimated from its size, mode and
+format before it is decoded. Conversion to RGB goes by bands of rows: it takes the decoded image, the RGB image, and a
+second one if it has to be turned.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ from torch import Tensor
 
 from ..errors import FileError, InputError, SettingError, did_you_mean
 from ..files import existing
+from ..memory import check_memory, in_bytes
 from .folders import FORMATS
 
 INTERPOLATIONS = {mode.name.lower(): mode for mode in Image.Resampling}
@@ -54,21 +58,30 @@ TURNS = {  # by EXIF orientation; 1 is upright
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
+IMAGE_BYTES = 1 << 30  # the most memory that one image may take
+STORED = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}  # PIL's bytes per pixel; others: 4
+RGB_BYTES = 4  # PIL's bytes per pixel of an RGB image
+DECODER_BYTES = {"JPEG": 6, "MPO": 6, "WEBP": 13, "TIFF": 4, "JPEG2000": 20, "AVIF": 8}  # per pixel, at most; measured
+BAND = 1 << 20  # pixels that are converted to RGB at one time
 VIEW_AREA = (0.08, 1.0)  # share of the image area, uniform
 VIEW_RATIO = (3 / 4, 4 / 3)  # width : height, log-uniform
 VIEW_TRIES = 10  # random crops to try until one fits into the image; then the largest central crop is used
 
 
-def open_image(source: str | Path | IO[bytes]) -> Image.Image:
-    """Read an image file as upright RGB; raises FileError if it is unreadable, truncated or too large."""
+def open_image(source: str | Path | IO[bytes], name: str = "") -> Image.Image:
+    """Read an image file as upright RGB; raises FileError if it is unreadable, truncated or too large.
+
+    name: what messages call the image, if it is not its path.
+    """
     if isinstance(source, (str, os.PathLike)):
         source = existing(source)
-    name = str(getattr(source, "name", "the image")) if not isinstance(source, Path) else str(source)
+    name = name or str(source if isinstance(source, Path) else getattr(source, "name", "the image"))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PIL's warnings about odd metadata
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(source, formats=_formats()) as image:
+                _check_size(image)
                 image.load()  # decode everything now, so that a truncated file fails here
                 return to_rgb(image)
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
@@ -89,6 +102,19 @@ def open_image(source: str | Path | IO[bytes]) -> Image.Image:
         raise FileError(f"{name} is a damaged or truncated image: {reason}. Copy or make it again.") from error
 
 
+def _check_size(image: Image.Image) -> None:
+    """Raise InputError if decoding the image and making it upright RGB would take too much memory."""
+    each = STORED.get(image.mode, 4) + max(DECODER_BYTES.get(image.format or "", 0), 2 * RGB_BYTES)
+    what = f"an image of {image.width}×{image.height} pixels ({image.format}, mode {image.mode})"
+    needed = each * image.width * image.height
+    if needed > IMAGE_BYTES:
+        raise InputError(
+            f"{what} would take {in_bytes(needed)} of memory; the limit for one image is {in_bytes(IMAGE_BYTES)}. "
+            "Make it smaller."
+        )
+    check_memory(needed, what)
+
+
 @cache
 def _formats() -> list[str]:
     """Those of `FORMATS` that this version of PIL has. The content decides, whatever the file's name is."""
@@ -99,23 +125,49 @@ def _formats() -> list[str]:
 def to_rgb(image: Image.Image) -> Image.Image:
     """Convert a PIL image to upright RGB (see the module's table)."""
     turn = _turn(image)
-    if image.mode.startswith("I"):  # 16 bits per pixel; older PIL versions use 32
-        values = np.asarray(image).astype(np.int64)
-        if values.min() < 0 or values.max() > 0xFFFF:
-            raise InputError(
-                f"pixels from {values.min()} to {values.max()}; 16-bit images have 0 to 65535. Save it with 8 bits."
-            )
-        image = Image.fromarray(((values + 128) // 257).astype(np.uint8))
-    elif image.mode == "F":
-        raise InputError("floating-point pixels, whose range is unknown. Save it with 8 or 16 bits.")
-    elif image.has_transparency_data:
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    image = image if image.mode == "RGB" else image.convert("RGB")
+    if image.mode != "RGB" or image.has_transparency_data:
+        rgb, rows = Image.new("RGB", image.size), max(1, BAND // image.width)
+        for top in range(0, image.height, rows):
+            rgb.paste(_band_to_rgb(image.crop((0, top, image.width, min(top + rows, image.height)))), (0, top))
+        image = rgb
     if turn is not None:
         image = image.transpose(turn)
         image.info.clear()  # its EXIF block would have it turned again
     return image
+
+
+def _band_to_rgb(band: Image.Image) -> Image.Image:
+    """Convert some rows of an image to RGB."""
+    if band.mode.startswith("I"):  # 16 bits per pixel; older PIL versions use 32
+        values = np.asarray(band)
+        if values.min() < 0 or values.max() > 0xFFFF:
+            raise InputError(
+                f"pixels from {values.min()} to {values.max()}; 16-bit images have 0 to 65535. Save it with 8 bits."
+            )
+        band = Image.fromarray(((values.astype(np.uint32) + 128) // 257).astype(np.uint8))
+    elif band.mode == "F":
+        raise InputError("floating-point pixels, whose range is unknown. Save it with 8 or 16 bits.")
+    elif band.has_transparency_data:
+        band = band.convert("RGBA")
+        band = Image.alpha_composite(Image.new("RGBA", band.size, "white"), band)
+    return band.convert("RGB")
+
+
+def as_picture(image: Any) -> Image.Image:
+    """A PIL image or a uint8 array (h×w, h×w×3 or h×w×4) as a PIL image."""
+    if isinstance(image, Image.Image):
+        return image
+    plain = isinstance(image, np.ndarray) and not isinstance(image, np.ma.MaskedArray)
+    if plain and image.dtype == np.uint8 and image.size and image.shape[2:] in ((), (3,), (4,)) and image.ndim > 1:
+        return Image.fromarray(np.ascontiguousarray(image))
+    if plain:
+        found = f"an array of {image.dtype} and shape {image.shape}"
+    elif isinstance(image, Tensor):
+        found = "a torch tensor; pass image.cpu().numpy() with channels last, or features to kedge.adapt"
+    else:
+        found = type(image).__name__
+    wanted = "paths, PIL images or numpy arrays of uint8 (0 to 255), h×w, h×w×3 or h×w×4"
+    raise InputError(f"images must be {wanted}; got {found}.")
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:

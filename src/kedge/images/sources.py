@@ -6,62 +6,116 @@ import glob
 import hashlib
 import io
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO, Any, TypeAlias
 
+import numpy as np
 from PIL import Image
+from torch import Tensor
 
 from ..errors import InputError, SettingError
-from ..files import existing
+from ..files import check_local, existing
+from ..words import count
 from .class_names import class_names
 from .datasets import find_dataset
-from .folders import folder
+from .folders import below_common, folder, in_folder, numbers
 from .huggingface import huggingface
-from .image_set import ImageSet
+from .image_set import ImageSet, same_name
 from .layouts import benchmark_images
-from .pixels import to_rgb
+from .pixels import as_picture, to_rgb
 
-Images: TypeAlias = str | Path | Sequence[str | Path] | Sequence[Image.Image] | ImageSet
+Pixels: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
+Images: TypeAlias = str | Path | Sequence[str | Path] | Sequence[Image.Image] | Sequence[Pixels] | Pixels | ImageSet
 Classes: TypeAlias = str | Path | Sequence[str]
+UNKNOWN_CLASSES = (
+    "the classes are not known{why}. Name them (--classes), or pass a folder with one sub-folder per class."
+)
+FEATURES = (".safetensors", ".npz")  # feature files, which are not images
 
 
 def image_set(images: Images, classes: Classes | None = None) -> ImageSet:
     """The images with their class names, and with labels if they are in class folders or a table.
 
-    images: a folder, a table (.csv), a file, a pattern like "photos/*.jpg", a list of paths or of PIL images, or an
-    ImageSet, which has its own classes. classes: names, "cat, dog", or a file with one name per line.
+    images: a folder, a table (.csv), a file or a pattern like "photos/*.jpg", or a list of these; a list of PIL images
+    or of uint8 arrays (h×w, h×w×3, h×w×4), or one array n×h×w×3; or an ImageSet, which has its own classes.
+    classes: names, "cat, dog", or a file with one name per line. None: the names of all sub-folders.
     """
     if isinstance(images, ImageSet):
         if classes is not None:
             raise InputError("an ImageSet has its own class names; got others too. Leave the classes out.")
         return images
     names = None if classes is None else class_names(classes)
-    if isinstance(images, str | Path):
-        path = Path(images)
-        if os.path.isdir(path) or path.suffix.lower() == ".csv":
-            return folder(path, names)
-        matching = glob.has_magic(str(images)) and not os.path.exists(path)
-        images = sorted(glob.glob(str(images), recursive=True)) if matching else [existing(path)]
-    listed = list(images) if isinstance(images, Collection) else [images]
-    if not listed:
-        raise InputError("no images: the list is empty, or no file matches the pattern. Check the path.")
-    if names is None:
+    listed = _listed(images)
+    paths = [Path(image) for image in listed if isinstance(image, str | os.PathLike)]
+    pictures = [as_picture(image) for image in listed if not isinstance(image, str | os.PathLike)]
+    if paths and pictures:
         raise InputError(
-            "the classes are not known. Name them (--classes), or pass a folder with one sub-folder per class."
+            f"got {count(len(pictures), 'image')} and {count(len(paths), 'path')} in one list. Pass one kind."
         )
-    pictures = [image for image in listed if isinstance(image, Image.Image)]
-    files = [Path(image).absolute() for image in listed if isinstance(image, str | os.PathLike)]
-    if len(pictures) + len(files) < len(listed):
-        kinds = ", ".join(sorted({type(image).__name__ for image in listed}))
-        raise InputError(f"images must be paths or PIL images; got {kinds}. Pass a folder or a list of either.")
-    if pictures and files:
-        raise InputError(f"got {len(pictures)} PIL images and {len(files)} paths in one list. Pass one kind.")
     if pictures:
+        if names is None:
+            raise InputError(UNKNOWN_CLASSES.format(why=""))
         return InMemory.of(pictures, names)
-    root = Path(os.path.commonpath([file.parent for file in files]))
-    return ImageSet(root.name, root, tuple(file.relative_to(root).as_posix() for file in files), None, names)
+    parts = [part for path in paths for part in _parts(path, names, alone=len(paths) == 1)]
+    return parts[0] if len(parts) == 1 and parts[0].class_names else _joined(parts, names)
+
+
+def _listed(images: Any) -> list[Any]:
+    """What the user passed, as a list that is not empty."""
+    if isinstance(images, np.ndarray):
+        if images.ndim != 4:
+            raise InputError(
+                f"one array of images must be n×h×w×3; got shape {images.shape}. Pass one image in a list: [image]."
+            )
+    elif isinstance(images, str | os.PathLike | Tensor) or not isinstance(images, Iterable):
+        return [images]
+    listed = list(images)
+    if not listed:
+        raise InputError("no images: the list is empty. Pass at least one.")
+    return listed
+
+
+def _parts(path: Path, names: tuple[str, ...] | None, alone: bool) -> list[ImageSet]:
+    """The images of one path or pattern. Without class names if they are not known; then the note says why."""
+    check_local(path)
+    if os.path.isdir(path) or path.suffix.lower() == ".csv":
+        return [folder(path, names) if alone else in_folder(path, names)]
+    if path.suffix.lower() in FEATURES:
+        raise InputError(f"{path} is a feature file, not an image. Pass a feature file alone, or only images.")
+    if glob.has_magic(str(path)) and not os.path.exists(path):
+        found = [Path(each) for each in sorted(glob.glob(str(path), recursive=True))]
+        if not found:
+            raise InputError(f"no images: no file matches the pattern {path}. Check the path.")
+        return [part for each in found for part in _parts(each, names, alone=False)]
+    if alone:  # one of many that is missing is left out later, with the reason
+        existing(path)
+    file = path.absolute()
+    return [ImageSet(file.parent.name, file.parent, (file.name,), None, names or ())]
+
+
+def _joined(parts: Sequence[ImageSet], names: tuple[str, ...] | None) -> ImageSet:
+    """All images together, each file once. Labels are known if those of every part are."""
+    classes = names or tuple(sorted({name for part in parts for name in part.class_names}))
+    if not classes:
+        why = next((f" ({part.root}: {part.note})" for part in parts if part.note), "")
+        raise InputError(UNKNOWN_CLASSES.format(why=why))
+    number = numbers(classes)
+    found: dict[str, tuple[Path, int | None]] = {}  # by real path
+    for part in parts:
+        for i, path in enumerate(part.paths):
+            file = part.root / path
+            label = None if part.labels is None else number[same_name(part.class_names[part.labels[i]])]
+            found.setdefault(os.path.realpath(file), (file, label))
+    folders = tuple(dict.fromkeys(part.root for part in parts))
+    root, paths = below_common([file for file, _ in found.values()], folders)
+    labels = tuple(label for _, label in found.values() if label is not None)
+    note = next((part.note for part in parts if part.note and part.class_names), "")
+    known = len(labels) == len(paths)
+    return ImageSet(
+        root.name or "images", root, paths, labels if known else None, classes, "" if known else note, folders=folders
+    )
 
 
 def dataset_images(
@@ -89,7 +143,7 @@ def dataset_images(
 
 @dataclass(frozen=True)
 class InMemory(ImageSet):
-    """PIL images; the name of image i is `i`."""
+    """Images in memory; the name of image i is `i`."""
 
     encoded: tuple[bytes, ...] = field(default=(), repr=False)
 

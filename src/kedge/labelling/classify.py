@@ -1,6 +1,6 @@
 """From images and class names to labels, in one call.
 
-    found = kedge.classify("photos", ["cat", "dog"])        # a folder, a list of paths, or a list of PIL images
+    found = kedge.classify("photos", ["cat", "dog"])   # a folder, paths, PIL images or numpy arrays
     for path, name in zip(found.paths, found.names):
         ...
     found.write("labels.csv")
@@ -11,7 +11,9 @@ All images are encoded, then labelled jointly. Images that cannot be read are in
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +40,15 @@ def classify(
     templates: str | Sequence[str] | None = None,
     views: int = VIEWS,
     keep_features: str | Path | None = None,
+    batch_size: int = 64,
     workers: int | None = 0,
+    strict: bool = False,
     device: str = "auto",
     **settings: Any,
 ) -> Predictions:
     """Label images jointly.
 
-    images, classes, encoder, templates, workers, device: see `kedge.extract`.
+    images, classes, encoder, templates, batch_size, workers, strict, device: see `kedge.extract`.
     method: a registered name (see `kedge.list_methods()`) with its **settings, or a method object.
     views: how many augmented views of each image to encode, if the method needs views; otherwise none are encoded.
     keep_features: a .safetensors file to keep the features in. An interrupted call can then be continued.
@@ -59,17 +63,22 @@ def classify(
             out=keep_features or Path(temporary) / "features.safetensors",
             templates=templates,
             views=views if chosen.traits.needs == "views" else 0,
+            batch_size=batch_size,
             workers=workers,
+            strict=strict,
         )
         skipped = {entry["path"] for entry in features.provenance["skipped"]}
         read = [i for i, path in enumerate(found.paths) if path not in skipped]
-        return label(features, chosen, ImageSource(model, lambda i: found.source(read[i])))
+        predictions = label(features, chosen, ImageSource(model, lambda i: found.source(read[i])))
+        return replace(predictions, folders=found.folders or (found.root,))
 
 
 def label(features: FeatureSet, method: Method, images: ImageSource | None = None) -> Predictions:
     """Label all images of a feature set jointly. A method that adapts the encoder gets the images too."""
-    if method.traits.needs != "encoder":
-        return Predictions(features, adapt(features, method=method))
-    images = images or ImageSource.of(features)
-    pixels = images.pixels(range(len(features)))
-    return Predictions(features, adapt(features, method=method, images=pixels, encoder=images.encoder.visual))
+    given: dict[str, Any] = {}
+    if method.traits.needs == "encoder":
+        images = images or ImageSource.of(features)
+        given = {"images": images.pixels(range(len(features))), "encoder": images.encoder.visual}
+    start = time.perf_counter()
+    result = adapt(features, method=method, **given)
+    return Predictions(features, result, seconds=time.perf_counter() - start)

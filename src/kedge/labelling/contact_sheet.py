@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
+from ..features.image_source import find_images
 from ..files import written_by_rename
 from ..images.pixels import open_image
 from .predictions import Predictions
@@ -30,12 +31,12 @@ def contact_sheet(predictions: Predictions, path: str | Path, title: str, seed: 
     from matplotlib.figure import Figure
 
     features = predictions.features
-    root = features.provenance.get("root")
-    if features.labels is None or features.paths is None or not root:
+    if features.labels is None:
         raise InputError(
-            "a contact sheet needs images on disk and their true labels; these features lack one of them. "
+            "a contact sheet needs true labels, and these features have none. "
             "Extract them from a folder with one sub-folder per class."
         )
+    files = find_images(features, predictions.root)
     truth, before, after = (
         labels.numpy() for labels in (features.labels, predictions.zero_shot_labels, predictions.labels)
     )
@@ -67,7 +68,7 @@ def contact_sheet(predictions: Predictions, path: str | Path, title: str, seed: 
         for at, index in enumerate(shown):
             x, y = GAP + at % COLUMNS * (SIDE + GAP), top + BAND + at // COLUMNS * (SIDE + TEXT)
             axes = figure.add_axes((x / width, 1 - (y + SIDE) / height, SIDE / width, SIDE / height))
-            axes.imshow(np.asarray(open_image(Path(str(root)) / features.paths[index])), interpolation="nearest")
+            axes.imshow(np.asarray(open_image(files[index])), interpolation="nearest")
             axes.set_axis_off()
             write(x, y + SIDE + 0.16, name(truth, index), 8, weight="bold")
             write(x, y + SIDE + 0.32, f"was {name(before, index)}", 7.5, MUTED)

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -59,6 +61,8 @@ class Predictions:
 
     features: FeatureSet
     result: Result[Tensor]
+    folders: tuple[Path, ...] = ()  # of the images, if the user named them
+    seconds: float | None = None  # that the method took, if measured
 
     def __post_init__(self) -> None:
         n, k = self.result.probs.shape
@@ -98,6 +102,11 @@ class Predictions:
     def paths(self) -> tuple[str, ...] | None:
         """Paths of the images, n, relative to their folder; None if unknown."""
         return self.features.paths
+
+    @property
+    def root(self) -> Path | None:
+        """The folder that `paths` are relative to, if the user named it."""
+        return Path(os.path.commonpath(self.folders)) if self.folders else None
 
     @cached_property
     def names(self) -> list[str]:
@@ -140,6 +149,7 @@ class Predictions:
             "images": len(self.features),
             "classes": self.features.head.k,
             "changed": self.result.changed,
+            "label_counts": dict(Counter(self.names).most_common()),
             "zero_shot_accuracy": None if truth is None else _share(self.zero_shot_labels == truth),
             "accuracy": None if truth is None else _share(self.labels == truth),
         }

@@ -1,6 +1,7 @@
 """Copy images into folders by label: `sort_into(predictions, "sorted")` makes `sorted/cat/photo.jpg`.
 
-Nothing is overwritten: the folder must be new or empty. It appears only when all images have been copied.
+Nothing is overwritten: the folder must be new or empty. It appears only when all images have been copied. Which images
+of a feature file may be copied is in `features.image_source`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from ..errors import FileError, InputError
+from ..errors import FileError
+from ..features.image_source import find_images, image_root
 from ..progress import track
 from .predictions import Predictions
 
@@ -22,15 +24,14 @@ _UNSAFE = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]+')
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # reserved on Windows
 
 
-def check_target(folder: str | Path, root: str | Path | None) -> Path:
-    """Raise an error if images below `root` cannot be sorted into `folder`: called before any work."""
+def check_target(folder: str | Path, places: Iterable[Path]) -> Path:
+    """Raise an error if the images in these folders cannot be sorted into `folder`: called before any work."""
     folder = Path(folder)
-    if not root:
-        raise InputError(
-            "cannot sort the images: the feature file does not have their paths. Make it with `kedge extract`."
-        )
-    if folder.resolve().is_relative_to(Path(root).resolve()):
-        raise FileError(f"cannot sort into {folder}: it is inside {root}, with the images. Choose a folder outside.")
+    for place in places:
+        if folder.resolve().is_relative_to(place.resolve()):
+            raise FileError(
+                f"cannot sort into {folder}: it is inside {place}, with the images. Choose a folder outside."
+            )
     if os.path.isdir(folder):
         if any(folder.iterdir()):
             raise FileError(f"cannot sort into {folder}: it is not empty. Name a new folder.")
@@ -43,30 +44,31 @@ def check_target(folder: str | Path, root: str | Path | None) -> Path:
     return folder
 
 
-def sort_into(predictions: Predictions, folder: str | Path) -> Path:
-    """Copy every image to `folder`/label/; if two images have the same file name, the second gets a number."""
+def sort_into(predictions: Predictions, folder: str | Path, images: str | Path | None = None) -> Path:
+    """Copy every image to `folder`/label/; if two images have the same file name, the second gets a number.
+
+    images: the folder of the images, if they come from a feature file and are not in its own folder.
+    """
     features = predictions.features
-    root = features.provenance.get("root") if features.paths else None
-    folder = check_target(folder, root)
-    assert features.paths is not None
+    files = find_images(features, images or predictions.root)
+    folder = check_target(folder, (Path(images),) if images else predictions.folders or (image_root(features),))
     names = folder_names(features.head.class_names)
     taken: Counter[str] = Counter()
     beside = folder.absolute().parent
     with tempfile.TemporaryDirectory(prefix=".kedge-", dir=beside, ignore_cleanup_errors=True) as made:
         unfinished = Path(made) / "sorted"
         unfinished.mkdir()
-        pairs = list(zip(features.paths, predictions.labels.tolist(), strict=True))
-        for path, label in track(pairs, "copies"):
+        pairs = list(zip(files, predictions.labels.tolist(), strict=True))
+        for file, label in track(pairs, "copies"):
             place = unfinished / names[label]
             place.mkdir(exist_ok=True)
-            name = PurePosixPath(path).name
-            while (copy := place / _numbered(name, taken[f"{label}/{name.lower()}"])).exists():
-                taken[f"{label}/{name.lower()}"] += 1
+            while (copy := place / _numbered(file.name, taken[f"{label}/{file.name.lower()}"])).exists():
+                taken[f"{label}/{file.name.lower()}"] += 1
             try:
-                shutil.copy2(Path(str(root)) / path, copy)
+                shutil.copy2(file, copy)
             except OSError as error:
                 raise FileError(
-                    f"cannot copy {path} into {folder}: {error.strerror or error}. Put it right and run it again."
+                    f"cannot copy {file} into {folder}: {error.strerror or error}. Put it right and run it again."
                 ) from error
         try:
             if folder.exists():
