@@ -5,7 +5,7 @@
     use("plan", path)                          # loads it and works with it
 
 Whatever is forged, `use` either succeeds or raises a KedgeError; anything else is a fault. The same seed gives the same
-forgery. A forgery changes entries of the header or the JSON (other types, missing, huge, negative, NaN, deep), or arrays
+forgery. A forgery changes entries of the header or the JSON (other types, missing, huge, negative, NaN, deep) or arrays
 (type, shape, values, missing, extra), with a correct content hash; or it changes bytes of the file.
 
 | kind     | what `forged` writes and returns                                                 |
@@ -455,8 +455,8 @@ def _use_features(path: Path) -> None:
     result = kedge.adapt(features.image_features, features.head)
     assert bool(result.probs.isfinite().all())
     again = path.with_name("again.safetensors")
-    features.save(again)  # never writes what `load` refuses
-    assert FeatureSet.load(again).hash == features.hash
+    written = features.save(again)  # never writes what `load` refuses
+    assert FeatureSet.load(again).hash == written
 
 
 def _stream(name: str) -> Stream:
