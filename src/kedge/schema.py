@@ -100,4 +100,5 @@ def _refused(path: Path, what: str, error: Exception) -> FileError:
 def _reason(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "nested too deeply"
-    return " ".join(str(error).replace(" - at `$.", ", at `").rstrip(".").split())
+    text = str(error).replace(" - at `$.", ", at `").replace(" | null", "")
+    return " ".join(text.rstrip(".").split())

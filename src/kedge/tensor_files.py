@@ -88,7 +88,7 @@ def load_tensors(path: str | Path, kind: str, version: int, header: type[H]) -> 
     stored = meta.pop("sha256", None)
     if content_hash(tensors, meta) != stored:
         raise FileError(f"{path} is damaged: its content does not match its own hash. Copy or make it again.")
-    known = {"kind", "version", *(f.name for f in fields(header))}
+    known = {"kind", "version", *(f.name for f in fields(header))}  # type: ignore[arg-type]  # a dataclass
     if unknown := sorted(meta.keys() - known):
         raise FileError(f"{path} is not a kedge {kind} file: unknown field {unknown[0]!r}. Make it again.")
     return tensors, checked({**meta, "sha256": stored}, header, path, f"{kind} file")
@@ -98,6 +98,8 @@ def check_names(path: Path, tensors: Iterable[str], needed: Sequence[str], optio
     """Raise FileError unless a file has the tensors that are needed, and none but those and the optional ones."""
     for name in needed:
         if name not in tensors:
-            raise FileError(f"{path} has no array {name!r}; found {first_few(sorted(tensors)) or 'none'}. Make it again.")
+            raise FileError(
+                f"{path} has no array {name!r}; found {first_few(sorted(tensors)) or 'none'}. Make it again."
+            )
     if unknown := sorted(set(tensors) - {*needed, *optional}):
         raise FileError(f"{path} has an array {unknown[0]!r} that a file of this kind does not have. Make it again.")

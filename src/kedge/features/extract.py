@@ -79,7 +79,8 @@ def extract(
     templates = as_templates(templates or images.template or PLAIN_TEMPLATE)
     encoder = load_encoder(encoder, device=device)
     about = _about(images, encoder, templates, views, seed)
-    with Parts(out, {**about, "class_names": list(images.class_names)}) as parts:
+    job = {**about, "class_names": list(images.class_names), "dimension": encoder.dimension}
+    with Parts(out, job) as parts:
         first = parts.done()
         batches = encode(images, encoder, views=views, batch_size=batch_size, workers=workers, seed=seed, first=first)
         head = text_head(encoder, images.class_names, templates)
@@ -140,13 +141,13 @@ def check_same_encoder(features: FeatureSet, other: Encoder | FeatureSet) -> Non
 
 def _about(images: ImageSet, encoder: Encoder, templates: Sequence[str], views: int, seed: int) -> dict[str, Any]:
     """What the features depend on."""
-    listed = json.dumps([images.paths, images.labels, images.identity], ensure_ascii=False).encode()
+    listed = json.dumps([images.paths, images.labels, images.identity], ensure_ascii=False)
     return {
         **encoder.provenance,
         "dataset": images.name,
         "root": str(images.root),
         "images": len(images),
-        "files_sha256": hashlib.sha256(listed).hexdigest(),
+        "files_sha256": hashlib.sha256(listed.encode(errors="surrogatepass")).hexdigest(),
         "templates": list(templates),
         "views": views,
         "seed": seed,

@@ -157,7 +157,7 @@ def texts(given: Iterable[Any], name: str, *, file_names: bool = False) -> tuple
 
 
 def _text(entry: Any, name: str) -> str:
-    if isinstance(entry, bytes) or isinstance(entry, Iterable):
+    if isinstance(entry, Iterable):
         raise InputError(f"{name} must be a list of text; it has {reprlib.repr(entry)}.")
     return str(entry)
 
