@@ -38,6 +38,17 @@ def content_hash(tensors: Mapping[str, Tensor], meta: Meta) -> str:
     return digest.hexdigest()
 
 
+def check_path(path: str | Path) -> Path:
+    """The path, if safetensors can open it; else raises FileError."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise FileError(
+            f"cannot use {path}: safetensors opens only paths that are UTF-8. Rename it, or its folder."
+        ) from None
+    return Path(path)
+
+
 def save_tensors(path: str | Path, kind: str, version: int, tensors: Mapping[str, Tensor], meta: Meta) -> str:
     """Write a kedge file and return its content hash."""
     plain: dict[str, Tensor] = {}
@@ -49,7 +60,7 @@ def save_tensors(path: str | Path, kind: str, version: int, tensors: Mapping[str
         places.add(place)
     head = {"kind": kind, "version": version, **meta}
     sha256 = content_hash(plain, head)
-    with written_by_rename(path) as temporary:
+    with written_by_rename(check_path(path)) as temporary:
         try:
             save_file(plain, temporary, metadata={"kedge": json.dumps({**head, "sha256": sha256})})
         except SafetensorError as error:  # e.g. the disk is full
@@ -62,7 +73,7 @@ def load_tensors(path: str | Path, kind: str, version: int, header: type[H]) -> 
 
     Raises FileError if the file is of another kind or version, damaged, or has other fields.
     """
-    path = existing(path)
+    path = existing(check_path(path))
     try:
         with safe_open(path, framework="pt") as file:
             meta = parsed((file.metadata() or {}).get("kedge", "null"))

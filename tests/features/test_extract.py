@@ -366,6 +366,27 @@ def test_killed_and_resumed_gives_the_same_file(zoo: Path, tmp_path: Path) -> No
     assert not (tmp_path / "f.safetensors.parts").exists()
 
 
+def test_names_that_are_not_utf8(tmp_path: Path) -> None:
+    """A folder and a file of such names go through extraction, also one that is continued."""
+    root, odd = tmp_path / os.fsdecode(b"zoo\xff"), os.fsdecode(b"\xfe.png")
+    try:
+        save_pictures(root)
+    except OSError:
+        pytest.skip("this file system has only names that are UTF-8")
+    (root / "red" / "0.png").rename(root / "red" / odd)
+    (root / "red" / f"1{odd}").write_bytes(b"no picture")
+    out, options = tmp_path / "f.safetensors", {"batch_size": 4, "workers": 0}
+    with pytest.raises(Stop):
+        extract(root, encoder=Stopping(dimension=8), out=out, **options)  # type: ignore[arg-type]
+    features = extract(root, encoder=fake(), out=out, **options)
+    assert features.provenance["root"] == str(root)
+    assert features.provenance["skipped"][0]["path"] == f"red/1{odd}"
+    assert f"red/{odd}" in (features.paths or ())
+    assert all((root / path).is_file() for path in features.paths or ())
+    assert features.dataset == "zoo\\udcff"
+    assert kedge.adapt(features).probs.shape == (12, 3)
+
+
 def test_strict_stops_at_what_can_not_be_read(zoo: Path, tmp_path: Path) -> None:
     out = tmp_path / "f.safetensors"
     with pytest.raises(FileError, match=r"image 14 of 30: .*bee/13\.png is not an image"):

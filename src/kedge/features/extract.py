@@ -34,6 +34,7 @@ from ..errors import FileError, InputError
 from ..files import check_writable
 from ..images.image_set import ImageSet
 from ..images.sources import Classes, Images, InMemory, image_set
+from ..tensor_files import check_path
 from ..words import count
 from .encode import Skipped, encode
 from .feature_set import FeatureSet
@@ -114,7 +115,7 @@ def extract(
 
 def check_feature_file(path: str | Path) -> Path:
     """Raise FileError if a feature file cannot be written to this path: called before any work."""
-    path = check_writable(path)
+    path = check_writable(check_path(path))
     if path.suffix != ".safetensors":
         raise FileError(f"cannot write {path}: the name of a feature file ends in .safetensors. Rename it.")
     return path
