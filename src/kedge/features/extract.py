@@ -9,8 +9,8 @@ During extraction, finished work is in a folder beside the file, `birds.safetens
 
 Both are written under a temporary name and then renamed, so a killed run loses only the work after its last shard. The
 next run with the same job continues there; a different job is an error. A damaged shard and those after it are made
-again. The views of image i come from a random generator with the seed (seed, i). The file is therefore the same, bit for
-bit, for any number of workers, shards and interruptions. Another batch size changes the last digits, because matrix
+again. The views of image i come from a random generator with the seed (seed, i). The file is therefore the same, bit
+for bit, for any number of workers, shards and interruptions. Another batch size changes the last digits, because matrix
 products round differently.
 
 Worker processes decode images ahead of the encoder, and a thread writes the shards.
