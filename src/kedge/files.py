@@ -21,6 +21,8 @@ def check_writable(path: str | Path) -> Path:
     status = _status(path)
     if status and stat.S_ISDIR(status.st_mode):
         raise FileError(f"cannot write {path}: it is a folder. Name a file in it.")
+    if status and not stat.S_ISREG(status.st_mode):  # a rename would replace the device
+        raise FileError(f"cannot write {path}: it is a device or a pipe, not a file. Name a file.")
     if not path.parent.is_dir():
         raise FileError(f"cannot write {path}: there is no folder {path.parent}. Create it first.")
     if not os.access(path.parent, os.W_OK) or (status and not os.access(path, os.W_OK)):
@@ -29,29 +31,36 @@ def check_writable(path: str | Path) -> Path:
 
 
 @contextlib.contextmanager
-def written_by_rename(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside `path`: renamed to `path` when the block succeeds, deleted when it fails."""
-    path = check_writable(path)
+def writing(path: str | Path) -> Iterator[None]:
+    """Turn the errors of the system (disk full, no permission, file too large, …) into a FileError about this path."""
     try:
-        handle, name = tempfile.mkstemp(prefix=".kedge-", suffix=".tmp", dir=path.parent)
-    except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror or error}. Choose another place.") from error
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)  # mkstemp creates private files: apply the usual permissions
-        with temporary.open("rb") as written:
-            os.fsync(written.fileno())
-        temporary.replace(path)
+        yield
     except OSError as error:
         if isinstance(error, FileError):
             raise
-        raise FileError(f"cannot write {path}: {error.strerror or error}.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise FileError(
+            f"cannot write {path}: {error.strerror or error}. Make room or choose another place, and run it again."
+        ) from error
+
+
+@contextlib.contextmanager
+def written_by_rename(path: str | Path) -> Iterator[Path]:
+    """A temporary path beside `path`: renamed to `path` when the block succeeds, deleted when it fails."""
+    path = check_writable(path)
+    with writing(path):
+        handle, name = tempfile.mkstemp(prefix=".kedge-", suffix=".tmp", dir=path.parent)
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            yield temporary
+            umask = os.umask(0)
+            os.umask(umask)
+            temporary.chmod(0o666 & ~umask)  # mkstemp creates private files: apply the usual permissions
+            with temporary.open("rb") as written:
+                os.fsync(written.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def existing(path: str | Path) -> Path:
@@ -88,8 +97,9 @@ def _status(path: Path) -> os.stat_result | None:
         return path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError as error:  # e.g. a name that is too long, or a folder without access
-        raise FileError(f"cannot use {path}: {error.strerror or error}. Check the path.") from error
+    except (OSError, ValueError) as error:  # a name that is too long, a folder without access, a NUL character
+        reason = getattr(error, "strerror", None) or error
+        raise FileError(f"cannot use {path}: {reason}. Check the path.") from error
 
 
 def text_lines(path: str | Path) -> list[tuple[int, str]]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -19,8 +20,11 @@ from torch import Tensor
 
 from .errors import FileError
 from .files import existing, written_by_rename
+from .schema import checked, parsed
+from .words import first_few
 
 Meta = dict[str, Any]
+H = TypeVar("H")
 
 
 def content_hash(tensors: Mapping[str, Tensor], meta: Meta) -> str:
@@ -34,6 +38,17 @@ def content_hash(tensors: Mapping[str, Tensor], meta: Meta) -> str:
     return digest.hexdigest()
 
 
+def check_path(path: str | Path) -> Path:
+    """The path, if safetensors can open it; else raises FileError."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise FileError(
+            f"cannot use {path}: safetensors opens only paths that are UTF-8. Rename it, or its folder."
+        ) from None
+    return Path(path)
+
+
 def save_tensors(path: str | Path, kind: str, version: int, tensors: Mapping[str, Tensor], meta: Meta) -> str:
     """Write a kedge file and return its content hash."""
     plain: dict[str, Tensor] = {}
@@ -45,22 +60,26 @@ def save_tensors(path: str | Path, kind: str, version: int, tensors: Mapping[str
         places.add(place)
     head = {"kind": kind, "version": version, **meta}
     sha256 = content_hash(plain, head)
-    with written_by_rename(path) as temporary:
-        save_file(plain, temporary, metadata={"kedge": json.dumps({**head, "sha256": sha256})})
+    with written_by_rename(check_path(path)) as temporary:
+        try:
+            save_file(plain, temporary, metadata={"kedge": json.dumps({**head, "sha256": sha256})})
+        except SafetensorError as error:  # e.g. the disk is full
+            raise OSError(str(error)) from error
     return sha256
 
 
-def load_tensors(
-    path: str | Path, kind: str, version: int, fields: Iterable[str] = ()
-) -> tuple[dict[str, Tensor], Meta]:
-    """Read a kedge file with memory-mapped tensors. Raises FileError for a wrong kind, damage, or missing `fields`."""
-    path = existing(path)
+def load_tensors(path: str | Path, kind: str, version: int, header: type[H]) -> tuple[dict[str, Tensor], H]:
+    """Read a kedge file: its tensors (memory-mapped) and its header, checked against this dataclass (`kedge.schema`).
+
+    Raises FileError if the file is of another kind or version, damaged, or has other fields.
+    """
+    path = existing(check_path(path))
     try:
         with safe_open(path, framework="pt") as file:
-            meta = json.loads((file.metadata() or {}).get("kedge", "null"))
+            meta = parsed((file.metadata() or {}).get("kedge", "null"))
             names = file.keys()
             tensors = {name: file.get_tensor(name) for name in names}
-    except (SafetensorError, json.JSONDecodeError, RuntimeError, OSError) as error:
+    except Exception as error:  # safetensors and torch raise errors of many kinds
         reason = " ".join(str(error).split())
         raise FileError(
             f"{path} is not a readable safetensors file (truncated, damaged or of another kind): {reason}. "
@@ -69,7 +88,7 @@ def load_tensors(
     if not isinstance(meta, dict) or meta.get("kind") != kind:
         found = f"a kedge {meta['kind']} file" if isinstance(meta, dict) and "kind" in meta else "no kedge metadata"
         raise FileError(
-            f"{path} is not a kedge {kind} file: found {found} (tensors: {', '.join(names) or 'none'}). "
+            f"{path} is not a kedge {kind} file: found {found} (tensors: {first_few(names) or 'none'}). "
             "Pass another file, or save its content with kedge."
         )
     if meta.get("version") != version:
@@ -80,7 +99,18 @@ def load_tensors(
     stored = meta.pop("sha256", None)
     if content_hash(tensors, meta) != stored:
         raise FileError(f"{path} is damaged: its content does not match its own hash. Copy or make it again.")
-    missing = [name for name in fields if name not in meta]
-    if missing:
-        raise FileError(f"{path} lacks {', '.join(missing)} in its metadata. Make it again with kedge.")
-    return tensors, {**meta, "sha256": stored}
+    known = {"kind", "version", *(f.name for f in fields(header))}  # type: ignore[arg-type]  # a dataclass
+    if unknown := sorted(meta.keys() - known):
+        raise FileError(f"{path} is not a kedge {kind} file: unknown field {unknown[0]!r}. Make it again.")
+    return tensors, checked({**meta, "sha256": stored}, header, path, f"{kind} file")
+
+
+def check_names(path: Path, tensors: Iterable[str], needed: Sequence[str], optional: Sequence[str] = ()) -> None:
+    """Raise FileError unless a file has the tensors that are needed, and none but those and the optional ones."""
+    for name in needed:
+        if name not in tensors:
+            raise FileError(
+                f"{path} has no array {name!r}; found {first_few(sorted(tensors)) or 'none'}. Make it again."
+            )
+    if unknown := sorted(set(tensors) - {*needed, *optional}):
+        raise FileError(f"{path} has an array {unknown[0]!r} that a file of this kind does not have. Make it again.")

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 import kedge
 from command import run
+from forging import opened
 from kedge import progress
 from kedge.encoders.encoder import DEFAULT
 from kedge.encoders.names import load_encoder
@@ -33,6 +34,7 @@ from kedge.features.extract import check_same_encoder, done_before, extract
 from kedge.features.feature_set import FeatureSet
 from kedge.images.folders import folder
 from kedge.images.pixels import Preprocessing
+from kedge.tensor_files import save_tensors
 from pictures import encoder as colour_encoder
 from pictures import save_pictures
 
@@ -239,15 +241,82 @@ def test_a_lost_shard_is_made_again(zoo: Path, tmp_path: Path, monkeypatch: pyte
     assert out.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
 
 
-def test_a_damaged_shard_is_seen(zoo: Path, tmp_path: Path) -> None:
-    out = tmp_path / "f.safetensors"
-    stopped(zoo, out)
-    shard = next((tmp_path / "f.safetensors.parts").glob("*.safetensors"))
+def cut_short(shard: Path) -> None:
+    shard.write_bytes(shard.read_bytes()[:-1])
+
+
+def changed_bit(shard: Path) -> None:
     damaged = bytearray(shard.read_bytes())
     damaged[-1] ^= 1
     shard.write_bytes(damaged)
-    with pytest.raises(FileError, match=f"{re.escape(str(shard))} is damaged"):
-        made(zoo, out)
+
+
+def other_features(shard: Path) -> None:
+    """Whole by its own hash, but of another shape."""
+    tensors, _ = opened(shard)
+    save_tensors(shard, "feature shard", 1, {**tensors, "features": tensors["features"][:, :-1]}, {"skipped": []})
+
+
+def other_positions(shard: Path) -> None:
+    tensors, _ = opened(shard)
+    save_tensors(shard, "feature shard", 1, {**tensors, "positions": tensors["positions"] + 100}, {"skipped": []})
+
+
+@pytest.mark.parametrize("damage", [cut_short, changed_bit, other_features, other_positions])
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_damaged_shard_and_those_after_it_are_made_again(
+    zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], number: int
+) -> None:
+    out = tmp_path / "f.safetensors"
+    monkeypatch.setattr(_shards, "SHARD_ROWS", 1)
+    made(zoo, tmp_path / "whole.safetensors")
+    stopped(zoo, out)
+    damage(sorted((tmp_path / "f.safetensors.parts").glob("*.safetensors"))[number])
+    encoder = fake()
+    said: list[str] = []
+    monkeypatch.setattr(_shards, "notice", said.append)
+    made(zoo, out, encoder)
+    assert sum(encoder.seen) == 27 - 4 * number
+    assert len(said) == 1
+    assert "damaged and made again" in said[0]
+    assert out.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+
+
+def test_shards_of_another_job_are_cleared(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the first shard the others are of no use, also not to another job."""
+    out = tmp_path / "f.safetensors"
+    monkeypatch.setattr(_shards, "SHARD_ROWS", 1)
+    stopped(zoo, out, seed=1, views=2, batch_size=8)
+    shards = sorted((tmp_path / "f.safetensors.parts").glob("*.safetensors"))
+    shards[0].unlink()
+    with pytest.raises(Stop):
+        made(zoo, out, Stopping())
+    assert done_before(out) == 12
+    assert len(list((tmp_path / "f.safetensors.parts").glob("*.safetensors"))) == 3
+    made(zoo, tmp_path / "whole.safetensors")
+    assert made(zoo, out).hash == FeatureSet.load(tmp_path / "whole.safetensors").hash
+
+
+@pytest.mark.parametrize("link", [True, False])
+def test_parts_that_are_a_link_or_a_file_are_refused(zoo: Path, tmp_path: Path, link: bool) -> None:
+    parts, elsewhere = tmp_path / "f.safetensors.parts", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    if link:
+        parts.symlink_to(elsewhere)
+    else:
+        parts.write_text("mine")
+    with pytest.raises(FileError, match="is a link or a file"):
+        made(zoo, tmp_path / "f.safetensors")
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_lock_that_is_a_link_is_not_followed(zoo: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "f.safetensors.parts").mkdir()
+    (tmp_path / "f.safetensors.parts" / "lock").symlink_to(tmp_path / "mine")
+    with pytest.raises(FileError, match="cannot write"):
+        made(zoo, tmp_path / "f.safetensors")
+    assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_only_one_process_at_a_time(zoo: Path, tmp_path: Path) -> None:
@@ -295,6 +364,27 @@ def test_killed_and_resumed_gives_the_same_file(zoo: Path, tmp_path: Path) -> No
     made(zoo, whole, views=2, batch_size=4)
     assert out.read_bytes() == whole.read_bytes()
     assert not (tmp_path / "f.safetensors.parts").exists()
+
+
+def test_names_that_are_not_utf8(tmp_path: Path) -> None:
+    """A folder and a file of such names go through extraction, also one that is continued."""
+    root, odd = tmp_path / os.fsdecode(b"zoo\xff"), os.fsdecode(b"\xfe.png")
+    try:
+        save_pictures(root)
+    except OSError:
+        pytest.skip("this file system has only names that are UTF-8")
+    (root / "red" / "0.png").rename(root / "red" / odd)
+    (root / "red" / f"1{odd}").write_bytes(b"no picture")
+    out, options = tmp_path / "f.safetensors", {"batch_size": 4, "workers": 0}
+    with pytest.raises(Stop):
+        extract(root, encoder=Stopping(dimension=8), out=out, **options)  # type: ignore[arg-type]
+    features = extract(root, encoder=fake(), out=out, **options)
+    assert features.provenance["root"] == str(root)
+    assert features.provenance["skipped"][0]["path"] == f"red/1{odd}"
+    assert f"red/{odd}" in (features.paths or ())
+    assert all((root / path).is_file() for path in features.paths or ())
+    assert features.dataset == "zoo\\udcff"
+    assert kedge.adapt(features).probs.shape == (12, 3)
 
 
 def test_strict_stops_at_what_can_not_be_read(zoo: Path, tmp_path: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import json
+import os
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -263,3 +267,104 @@ def test_missing_files(tmp_path: Path) -> None:
             FeatureSet.load(path)
     with pytest.raises(kedge.FileError, match="is a folder"):
         FeatureSet.load(tmp_path)
+
+
+def npy(dtype: str, shape: tuple[int, ...], content: bytes = b"") -> bytes:
+    """An .npy file with this header and these bytes."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return file.getvalue() + content
+
+
+BOMBS = {  # large when unpacked; or only said to be
+    "zeros": ("labels", npy("<f4", (1 << 12, 1 << 10), bytes(1 << 24))),
+    "wide strings": ("class_names", npy("<U1048576", (4,), bytes(1 << 24))),
+    "claimed": ("labels", npy("<f4", (10**9, 10**9), bytes(100))),
+    "claimed wide": ("paths", npy("|S1000000000", (10**9,), bytes(100))),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_npz_bombs_are_refused_before_they_are_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bomb: str
+) -> None:
+    name, array = BOMBS[bomb]
+    path = npz(tmp_path / "f.npz", **{key: value for key, value in npz_content().items() if key != name})
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as file:
+        file.writestr(f"{name}.npy", array)
+    assert path.stat().st_size < 1 << 16
+    monkeypatch.setenv("KEDGE_MAX_BYTES", str(1 << 23))
+    with pytest.raises(kedge.FileError, match=r"f\.npz.* (would take|claims)"):
+        FeatureSet.load(path)
+
+
+def test_a_memory_mapped_file_is_not_refused_for_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made().save(tmp_path / "f.safetensors")
+    monkeypatch.setenv("KEDGE_MAX_BYTES", "100")
+    assert same(FeatureSet.load(tmp_path / "f.safetensors"), made())
+
+
+def test_shapes_that_a_header_only_claims_take_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "f.safetensors"
+    made().save(path)
+    content = path.read_bytes()
+    claimed = content.replace(b"[9,16]", b"[9999999999999,16]")
+    size = int.from_bytes(content[:8], "little") + len(claimed) - len(content)
+    path.write_bytes(size.to_bytes(8, "little") + claimed[8:])
+    with pytest.raises(kedge.FileError, match="not a readable safetensors file"):
+        FeatureSet.load(path)
+
+
+# Names
+
+
+def test_file_names_that_are_not_utf8_are_kept(tmp_path: Path) -> None:
+    """In Python such bytes are lone surrogates."""
+    name = os.fsdecode(b"\xff.jpg")
+    about = {"root": f"/{name}", "dataset": name, "skipped": [{"path": name, "reason": "it is empty"}]}
+    features = made(paths=[f"{i}{name}" for i in range(N)], provenance=about)
+    features.save(tmp_path / "f.safetensors")
+    loaded = FeatureSet.load(tmp_path / "f.safetensors")
+    assert same(loaded, features)
+    assert loaded.hash == features.hash
+    assert loaded.dataset == "\\udcff.jpg"  # in tables and records
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"class_names": ["a\0b", "b", "c", "d"]}, r"class_names has 'a\\x00b' in row 0, with a NUL"),
+        ({"class_names": ["a", "\udcff", "c", "d"]}, r"class_names has '\\udcff' in row 1, which is not valid Unicode"),
+        ({"class_names": "abcd"}, "class_names must be a list of text; got 'abcd'"),
+        ({"class_names": 3}, "class_names must be a list of text"),
+        ({"class_names": np.array([b"a", b"b", b"c", b"d"])}, "class_names must be a list of text; it has .*b'a'"),
+        ({"paths": ["\0"] * N}, "paths has .* NUL"),
+        ({"paths": ["\ud800"] * N}, "paths has .* not valid Unicode"),
+        ({"paths": np.array("x")}, "paths must be a list of text"),
+        ({"provenance": {"accuracy": float("nan")}}, "provenance cannot be kept in a file: the number nan"),
+        ({"provenance": {"n": 1 << 70}}, "more than 64 bits"),
+        ({"provenance": {3: 4}}, "the key 3 is not text"),
+        ({"provenance": {"encoder": 3}}, "Expected `str`, got `int`, at `encoder`"),
+        ({"provenance": {"skipped": [{"path": "x"}]}}, "missing required field `reason`"),
+        ({"provenance": {"x": functools.reduce(lambda inner, _: [inner], range(99), 0)}}, "nested too deeply"),
+    ],
+)
+def test_what_a_file_cannot_keep_is_refused_before_it_is_written(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(kedge.InputError, match=message):
+        made(**changes)
+
+
+def test_npz_with_deep_or_infinite_meta_is_refused(tmp_path: Path) -> None:
+    for meta in ("[" * 100_000, '{"x": 1e999}', '{"x": NaN}'):
+        path = npz(tmp_path / "f.npz", **npz_content() | {"meta": meta})
+        with pytest.raises(kedge.FileError, match=r"f\.npz: meta is "):
+            FeatureSet.load(path)
+
+
+def test_a_path_that_safetensors_cannot_open_is_named(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"\xff.safetensors")
+    with pytest.raises(kedge.FileError, match="only paths that are UTF-8"):
+        made().save(path)
+    path.write_bytes(b"x")
+    with pytest.raises(kedge.FileError, match="only paths that are UTF-8"):
+        FeatureSet.load(path)

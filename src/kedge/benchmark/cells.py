@@ -15,6 +15,7 @@ from ..features.feature_set import FeatureSet
 from ..features.image_source import ImageSource
 from ..methods.contract import Method, unmet_needs
 from ..methods.settings import changed_settings, description
+from ..words import printable
 from .grid import Grid
 from .record import SCHEMA, Record, label
 from .scenarios import Batches, Scenario, Whole, describe, task_count
@@ -103,7 +104,7 @@ class Cell:
             scenario=describe(self.scenario),
             seed=self.seed,
             tasks=self.tasks,
-            error=error,
+            error=printable(error),  # it may name a file whose name is not UTF-8
             features_hash=self.file.hash,
             weights=self.file.weights,
             classes=self.file.classes,

@@ -29,14 +29,15 @@ from __future__ import annotations
 import glob
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from ..errors import FileError, SettingError, did_you_mean
 from ..files import existing
 from ..methods.contract import Method
 from ..methods.registry import build, list_methods
+from ..schema import LARGEST, Meta, Positive, Whole, fitted
 from .scenarios import Scenario, find_scenario
 
 if sys.version_info >= (3, 11):
@@ -151,42 +152,49 @@ def merged(*layers: Options) -> Options:
     return {**PRESETS[preset], **options}
 
 
-_KEYS: dict[str, tuple[type, str]] = {
-    "methods": (list, 'a list, like ["zero-shot", {name = "stata", alpha = 10}]'),
-    "features": (list, 'a list of files, like ["features/*.safetensors"]'),
-    "scenarios": (list, 'a list, like ["very-low"]'),
-    "seeds": (list, "a list of whole numbers, like [0, 1]"),
-    "tasks": (int, "a whole number"),
-    "preset": (str, "one of " + ", ".join(PRESETS)),
-    "out": (str, "the name of a folder"),
-    "jobs": (int, "a whole number"),
-}
+_PathText = Annotated[str, Meta(pattern="^[^\0]+$")]
+
+
+@dataclass(frozen=True)
+class _GridFile:
+    """The keys of a grid file; None: it is not there."""
+
+    methods: list[str | dict[str, Any]] | None = None
+    features: list[_PathText] | None = None
+    scenarios: list[str] | None = None
+    seeds: list[Whole] | None = None
+    tasks: Positive | None = None
+    preset: str | None = None
+    out: _PathText | None = None
+    jobs: Positive | None = None
 
 
 def read_options(path: str | Path) -> Options:
     """The options in a grid file, with its paths relative to the current folder."""
     path = existing(path)
+    known = [f.name for f in fields(_GridFile)]
     try:
-        options: Options = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FileError(f"{path} is not TOML: {error}. See `kedge bench --help` for an example.") from error
-    for name, value in options.items():
-        if name not in _KEYS:
-            raise SettingError(f"{path}: unknown key {name!r}{did_you_mean(name, _KEYS)}")
-        kind, what = _KEYS[name]
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise SettingError(f"{path}: {name} must be {what}; got {value!r}.")
-    if "features" in options:
-        options["features"] = [file for entry in options["features"] for file in _files(path.parent, entry)]
-    if "out" in options:
-        options["out"] = path.parent / options["out"]
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
+        raise FileError(f"{path} is not TOML: {reason}. See `kedge bench --help` for an example.") from error
+    for name in content:
+        if name not in known:
+            raise SettingError(f"{path}: unknown key {name!r}{did_you_mean(name, known)}")
+    try:
+        grid = fitted(content, _GridFile)
+    except ValueError as error:
+        raise SettingError(f"{path}: {error}. See `kedge bench --help` for an example.") from error
+    options = {name: value for name, value in vars(grid).items() if value is not None}
+    if grid.features is not None:
+        options["features"] = [file for entry in grid.features for file in _files(path.parent, entry)]
+    if grid.out is not None:
+        options["out"] = path.parent / grid.out
     return options
 
 
-def _files(folder: Path, entry: Any) -> list[Path]:
+def _files(folder: Path, entry: str) -> list[Path]:
     """The files of one entry, which is a path or a pattern with * ? or []."""
-    if not isinstance(entry, str):
-        raise SettingError(f"a feature file is a path or a pattern; got {entry!r}.")
     if (folder / entry).exists() or not glob.has_magic(entry):
         return [folder / entry]
     found = sorted(map(Path, glob.glob(str(folder / entry), recursive=True)))
@@ -214,7 +222,9 @@ def _some(entries: Iterable[T], what: str, example: str) -> list[T]:
 
 
 def whole(name: str, value: Any, low: int) -> int:
-    """The value, if it is a whole number ≥ `low`; else raises SettingError."""
+    """The value, if it is a whole number ≥ `low` that files can keep; else raises SettingError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise SettingError(f"{name} must be a whole number from {low}; got {value!r}.")
+    if value > LARGEST:
+        raise SettingError(f"{name} must be at most {LARGEST}; got a larger number.")
     return value

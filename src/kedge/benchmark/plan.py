@@ -7,17 +7,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import FileError, InputError, SettingError
-from ..tensor_files import content_hash, load_tensors, save_tensors
+from ..schema import LARGEST, Meta, Positive, Whole
+from ..tensor_files import check_names, content_hash, load_tensors, save_tensors
 from .scenarios import Episode, Indices, Scenario, describe, find_scenario, task_count
 
 KIND, VERSION = "plan", 1
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the file of a plan says beside its tensors; see `Plan`."""
+
+    scenario: str
+    seed: Whole
+    n: Positive
+    labels_hash: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True)
@@ -56,11 +67,19 @@ class Plan:
     @classmethod
     def load(cls, path: str | Path) -> Plan:
         """Read a plan from its file."""
-        tensors, meta = load_tensors(path, KIND, VERSION)
-        cuts = np.cumsum(tensors["batch_sizes"].numpy())[:-1]
-        batches = iter(np.split(tensors["indices"].numpy().copy(), cuts))
-        episodes = [[next(batches) for _ in range(size)] for size in tensors["episode_sizes"].tolist()]
-        return cls(episodes, **{f.name: meta[f.name] for f in fields(cls) if f.name != "episodes"})
+        tensors, header = load_tensors(path, KIND, VERSION, Header)
+        check_names(Path(path), tensors, ("indices", "batch_sizes", "episode_sizes"))
+        indices, sizes, episode_sizes = (tensors[name] for name in ("indices", "batch_sizes", "episode_sizes"))
+        for name, numbers in tensors.items():
+            if numbers.dtype != torch.int64 or numbers.dim() != 1:
+                raise FileError(f"{path} is not a plan: {name} is {numbers.dtype} of shape {tuple(numbers.shape)}.")
+        if not (_are_sizes(sizes, len(indices)) and _are_sizes(episode_sizes, len(sizes))):
+            raise FileError(f"{path} is not a plan: the sizes of batches or episodes do not fit. Draw it again.")
+        if int(indices.min()) < 0 or int(indices.max()) >= header.n:
+            raise FileError(f"{path} is not a plan: it has images outside of 0 to {header.n - 1}. Draw it again.")
+        batches = iter(np.split(indices.numpy().copy(), np.cumsum(sizes.numpy())[:-1]))
+        episodes = [[next(batches) for _ in range(size)] for size in episode_sizes.tolist()]
+        return cls(episodes, **vars(header))
 
     def check_fits(self, labels: Any) -> None:
         """Raise FileError if the plan was drawn from other labels."""
@@ -71,12 +90,19 @@ class Plan:
             )
 
 
+def _are_sizes(sizes: Tensor, total: int) -> bool:
+    """Are these the sizes of one or more parts, none empty, of so many things?"""
+    return bool(((sizes >= 1) & (sizes <= total)).all()) and int(sizes.sum()) == total > 0
+
+
 def draw(scenario: str | Scenario, labels: Any, seed: int = 0, tasks: int | None = None) -> Plan:
     """Draw a plan for these labels (n) with `tasks` episodes; by default the scenario's own number."""
     chosen = find_scenario(scenario)
     labels = as_labels(labels)
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         raise SettingError(f"seed must be a whole number from 0; got {seed!r}.")
+    if seed > LARGEST:
+        raise SettingError(f"seed must be at most {LARGEST}; got a larger number.")
     count = task_count(chosen, tasks)
     episodes = [chosen.episode(labels, np.random.default_rng([seed, task])) for task in range(count)]
     return Plan(episodes, describe(chosen), seed, len(labels), hash_labels(labels))

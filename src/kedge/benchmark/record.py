@@ -6,26 +6,41 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from ..errors import FileError
 from ..files import existing, written_by_rename
+from ..schema import Meta, Positive, Whole, check_plain, checked, decoded
 
 SCHEMA = 2
+Share = Annotated[float, Meta(ge=0, le=1 + 1e-6)]  # rounding may exceed 1
+Difference = Annotated[float, Meta(ge=-1 - 1e-6, le=1 + 1e-6)]
+Amount = Annotated[float, Meta(ge=0, le=1e15)]
+Count = Annotated[int, Meta(ge=0, le=10**15)]
 
 
 @dataclass(frozen=True)
 class Series:
     """Data for the figures: lists of numbers per batch, in order, and per confidence bin."""
 
-    episode: list[int] = field(default_factory=list)  # of each batch
-    images: list[int] = field(default_factory=list)  # in each batch
-    classes: list[int] = field(default_factory=list)  # in each batch
-    accuracy: list[float] = field(default_factory=list)  # per batch
-    zero_shot: list[float] = field(default_factory=list)  # per batch
-    reliability: Mapping[str, list[float]] = field(default_factory=dict)  # count, confidence, correct: sums per bin
-    zero_shot_reliability: Mapping[str, list[float]] = field(default_factory=dict)
-    composition: list[list[float]] = field(default_factory=list)  # first stream: class shares per batch, batches × k
+    episode: list[Count] = field(default_factory=list)  # of each batch
+    images: list[Annotated[int, Meta(ge=1, le=10**15)]] = field(default_factory=list)  # in each batch
+    classes: list[Count] = field(default_factory=list)  # in each batch
+    accuracy: list[Share] = field(default_factory=list)  # per batch
+    zero_shot: list[Share] = field(default_factory=list)  # per batch
+    reliability: Mapping[str, list[Amount]] = field(default_factory=dict)  # count, confidence, correct: sums per bin
+    zero_shot_reliability: Mapping[str, list[Amount]] = field(default_factory=dict)
+    composition: list[list[Share]] = field(default_factory=list)  # first stream: class shares per batch, batches × k
+
+    def __post_init__(self) -> None:
+        batches = {len(each) for each in (self.episode, self.images, self.classes, self.accuracy, self.zero_shot)}
+        if len(batches) > 1:
+            raise ValueError(f"lists of {min(batches)} and of {max(batches)} batches in the series")
+        if len(self.composition) > self.episode.count(0) or len({len(shares) for shares in self.composition}) > 1:
+            raise ValueError("the composition does not fit the batches of the series")
+        for bins in (self.reliability, self.zero_shot_reliability):
+            if bins and (bins.keys() != {"count", "confidence", "correct"} or len({*map(len, bins.values())}) > 1):
+                raise ValueError("the reliability in the series does not have three lists of one length")
 
 
 @dataclass(frozen=True)
@@ -41,38 +56,42 @@ class Record:
     dataset: str
     encoder: str
     scenario: str
-    seed: int
-    tasks: int
+    seed: Whole
+    tasks: Positive
     # scores; zero_shot_* are for the same images
-    accuracy: float | None = None  # averaged per batch, then over batches, then over tasks, as in the papers
-    zero_shot: float | None = None
-    gain: float | None = None
-    gain_low: float | None = None  # 95 % interval, paired bootstrap over tasks
-    gain_high: float | None = None
-    accuracy_per_image: float | None = None
-    zero_shot_per_image: float | None = None
-    macro: float | None = None  # mean over the classes that occur
-    zero_shot_macro: float | None = None
-    harmed: float | None = None  # fraction of batches below zero-shot
-    worst: float | None = None  # smallest gain of a batch
-    calibration_error: float | None = None
-    zero_shot_calibration_error: float | None = None
-    images: int | None = None
-    batches: int | None = None
-    seconds: float | None = None  # in the method only
-    seconds_per_image: float | None = None
+    accuracy: Share | None = None  # averaged per batch, then over batches, then over tasks, as in the papers
+    zero_shot: Share | None = None
+    gain: Difference | None = None
+    gain_low: Difference | None = None  # 95 % interval, paired bootstrap over tasks
+    gain_high: Difference | None = None
+    accuracy_per_image: Share | None = None
+    zero_shot_per_image: Share | None = None
+    macro: Share | None = None  # mean over the classes that occur
+    zero_shot_macro: Share | None = None
+    harmed: Share | None = None  # fraction of batches below zero-shot
+    worst: Difference | None = None  # smallest gain of a batch
+    calibration_error: Share | None = None
+    zero_shot_calibration_error: Share | None = None
+    images: Count | None = None
+    batches: Count | None = None
+    seconds: Amount | None = None  # in the method only
+    seconds_per_image: Amount | None = None
     error: str | None = None
     # provenance
     features_hash: str = ""
     weights: str = ""  # sha256 of the encoder's weights, if known
     plan_hash: str = ""
-    classes: int = 0
+    classes: Count = 0
     simulated: bool = False
     kedge: str = ""
     torch: str = ""
     machine: str = ""
     schema: int = SCHEMA
     series: Series = field(default_factory=Series)
+
+    def __post_init__(self) -> None:
+        check_plain(dict(self.settings))
+        _check_inner(self.settings)
 
     @property
     def label(self) -> str:
@@ -93,15 +112,24 @@ class Record:
     def load(cls, path: str | Path) -> Record:
         """Read a record from its file."""
         path = existing(path)
-        try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-            if data["schema"] != SCHEMA:
-                raise FileError(
-                    f"{path} has record format {data['schema']}; this kedge reads {SCHEMA}. Run the cell again."
-                )
-            return cls(**{**data, "series": Series(**data["series"])})
-        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as error:
-            raise FileError(f"{path} is not a kedge record: {error!r}. Delete it and run the cell again.") from error
+        content = decoded(path.read_bytes(), dict[str, Any], path, "record")
+        found = content.get("schema")
+        if not isinstance(found, int):
+            raise FileError(f"{path} is not a kedge record: it has no `schema`, the number of its format.")
+        if found != SCHEMA:
+            raise FileError(f"{path} has record format {found}; this kedge reads {SCHEMA}. Run the cell again.")
+        if unknown := sorted(content.keys() - {f.name for f in fields(cls)}):
+            raise FileError(f"{path} is not a kedge record: unknown field {unknown[0]!r}. Run the cell again.")
+        return checked(content, cls, path, "record")
+
+
+def _check_inner(settings: Mapping[str, Any]) -> None:
+    """Raise ValueError if the settings have an inner method without a name."""
+    for value in settings.values():
+        if isinstance(value, Mapping):
+            if not isinstance(value.get("name"), str):
+                raise ValueError("an inner method in the settings has no name")
+            _check_inner(value)
 
 
 def label(method: str, settings: Mapping[str, Any]) -> str:

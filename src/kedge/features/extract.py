@@ -8,9 +8,10 @@ During extraction, finished work is in a folder beside the file, `birds.safetens
     000000000-000000512.safetensors     a shard: the features of images 0 to 511, and which of them cannot be read
 
 Both are written under a temporary name and then renamed, so a killed run loses only the work after its last shard. The
-next run with the same job continues there; a different job is an error. The views of image i come from a random
-generator with the seed (seed, i). The file is therefore the same, bit for bit, for any number of workers, shards and
-interruptions. Another batch size changes the last digits, because matrix products round differently.
+next run with the same job continues there; a different job is an error. A damaged shard and those after it are made
+again. The views of image i come from a random generator with the seed (seed, i). The file is therefore the same, bit
+for bit, for any number of workers, shards and interruptions. Another batch size changes the last digits, because matrix
+products round differently.
 
 Worker processes decode images ahead of the encoder, and a thread writes the shards.
 """
@@ -34,6 +35,7 @@ from ..errors import FileError, InputError
 from ..files import check_writable
 from ..images.image_set import ImageSet
 from ..images.sources import Classes, Images, InMemory, image_set
+from ..tensor_files import check_path
 from ..words import count
 from .encode import Skipped, encode
 from .feature_set import FeatureSet
@@ -79,7 +81,8 @@ def extract(
     templates = as_templates(templates or images.template or PLAIN_TEMPLATE)
     encoder = load_encoder(encoder, device=device)
     about = _about(images, encoder, templates, views, seed)
-    with Parts(out, {**about, "class_names": list(images.class_names)}) as parts:
+    job = {**about, "class_names": list(images.class_names), "dimension": encoder.dimension}
+    with Parts(out, job) as parts:
         first = parts.done()
         batches = encode(images, encoder, views=views, batch_size=batch_size, workers=workers, seed=seed, first=first)
         head = text_head(encoder, images.class_names, templates)
@@ -113,7 +116,7 @@ def extract(
 
 def check_feature_file(path: str | Path) -> Path:
     """Raise FileError if a feature file cannot be written to this path: called before any work."""
-    path = check_writable(path)
+    path = check_writable(check_path(path))
     if path.suffix != ".safetensors":
         raise FileError(f"cannot write {path}: the name of a feature file ends in .safetensors. Rename it.")
     return path
@@ -140,13 +143,13 @@ def check_same_encoder(features: FeatureSet, other: Encoder | FeatureSet) -> Non
 
 def _about(images: ImageSet, encoder: Encoder, templates: Sequence[str], views: int, seed: int) -> dict[str, Any]:
     """What the features depend on."""
-    listed = json.dumps([images.paths, images.labels, images.identity], ensure_ascii=False).encode()
+    listed = json.dumps([images.paths, images.labels, images.identity], ensure_ascii=False)
     return {
         **encoder.provenance,
         "dataset": images.name,
         "root": str(images.root),
         "images": len(images),
-        "files_sha256": hashlib.sha256(listed).hexdigest(),
+        "files_sha256": hashlib.sha256(listed.encode(errors="surrogatepass")).hexdigest(),
         "templates": list(templates),
         "views": views,
         "seed": seed,

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import zipfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -26,13 +26,47 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..arrays import Array, Integers, as_tensor, check_count, check_unit_rows, row_blocks, unit_rows, working
-from ..errors import FileError, InputError
+from ..errors import FileError, InputError, KedgeError
 from ..files import existing
-from ..tensor_files import content_hash, load_tensors, save_tensors
-from ..words import count
-from .text_head import CLIP_LOGIT_SCALE, TextHead, check_same_dimension
+from ..memory import check_memory
+from ..schema import check_plain, fitted, parsed
+from ..tensor_files import check_names, content_hash, load_tensors, save_tensors
+from ..words import count, printable
+from .text_head import CLIP_LOGIT_SCALE, TextHead, check_same_dimension, texts
 
 KIND, VERSION = "features", 1
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a feature file says beside its tensors."""
+
+    logit_scale: float
+    class_names: list[str]
+    provenance: dict[str, Any]
+    sha256: str
+
+
+@dataclass(frozen=True)
+class SkippedImage:
+    """An image that could not be read."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The entries of a provenance that kedge reads. Others are kept as they are."""
+
+    dataset: str | None = None
+    encoder: str | None = None
+    backbone: str | None = None  # the encoder, in npz files of others
+    weights_sha256: str | None = None
+    revision: str | None = None
+    root: str | None = None
+    skipped: tuple[SkippedImage, ...] = ()
+    simulated: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,21 +110,16 @@ class FeatureSet:
             check_same_dimension(v, head, "views")
             check_count(len(v), n, "views")
             check_unit_rows(v, "views", normalize=normalize)
-        if paths is not None:
-            check_count(len(paths), n, "paths")
-        try:
-            json.dumps(dict(provenance or {}))
-        except (TypeError, ValueError) as error:
-            raise InputError(
-                f"provenance cannot be written as JSON: {error}. Use strings and plain numbers."
-            ) from error
+        names = None if paths is None else texts(paths, "paths", file_names=True)
+        if names is not None:
+            check_count(len(names), n, "paths")
         return cls(
             unit_rows(x, normalize=True) if normalize else x,
             head,
             None if labels is None else _checked_labels(labels, n, head.k),
             unit_rows(v, normalize=True) if normalize and v is not None else v,
-            None if paths is None else tuple(map(str, paths)),
-            dict(provenance or {}),
+            names,
+            _checked_provenance(dict(provenance or {})),
         )
 
     def __len__(self) -> int:
@@ -121,12 +150,12 @@ class FeatureSet:
     def dataset(self) -> str:
         """Name of the dataset: from the provenance, else the file's name. Simulated sets are named by their file."""
         said = str(self.provenance.get("dataset") or "")
-        return (self.file or said if self.simulated else said or self.file) or "features"
+        return printable((self.file or said if self.simulated else said or self.file) or "features")
 
     @property
     def encoder(self) -> str:
         """Name of the encoder, from the provenance."""
-        return str(self.provenance.get("encoder") or self.provenance.get("backbone") or "unknown")
+        return printable(str(self.provenance.get("encoder") or self.provenance.get("backbone") or "unknown"))
 
     def take(self, indices: Integers | slice) -> FeatureSet:
         """The images at these positions, in this order; a slice does not copy."""
@@ -170,7 +199,7 @@ class FeatureSet:
         if self.views is not None:
             tensors["views"] = self.views
         if self.paths is not None:  # bytes, since a million paths would not fit a safetensors header
-            text = bytearray("\0".join(self.paths).encode())
+            text = bytearray("\0".join(self.paths).encode(errors="surrogateescape"))
             tensors["paths"] = torch.frombuffer(text, dtype=torch.uint8) if text else torch.empty(0, dtype=torch.uint8)
         meta = {
             "logit_scale": self.head.logit_scale,
@@ -185,24 +214,23 @@ class FeatureSet:
         path = existing(path)
         if path.suffix == ".npz":
             return cls.from_npz(path, normalize=normalize)
-        tensors, meta = load_tensors(path, KIND, VERSION, ("logit_scale", "class_names", "provenance"))
-        _require(path, tensors, ("image_features", "text_features"))
-        names = tensors.get("paths")
+        tensors, header = load_tensors(path, KIND, VERSION, Header)
+        check_names(path, tensors, ("image_features", "text_features"), ("labels", "views", "paths"))
         with _naming(path):
             loaded = cls.from_arrays(
                 tensors["image_features"],
                 tensors["text_features"],
-                logit_scale=meta["logit_scale"],
-                class_names=meta["class_names"],
+                logit_scale=header.logit_scale,
+                class_names=header.class_names,
                 labels=tensors.get("labels"),
                 views=tensors.get("views"),
-                paths=None if names is None else bytes(names.numpy()).decode().split("\0"),
-                provenance=meta["provenance"],
+                paths=_split_paths(tensors["paths"]) if "paths" in tensors else None,
+                provenance=header.provenance,
                 normalize=normalize,
             )
         loaded = replace(loaded, file=path.stem, path=path.absolute())
         if not normalize:
-            loaded.__dict__["hash"] = meta["sha256"]  # verified while loading
+            loaded.__dict__["hash"] = header.sha256  # verified while loading
         return loaded
 
     @classmethod
@@ -214,9 +242,11 @@ class FeatureSet:
         arrays = _read_npz(path)
         text = str(arrays["meta"]) if "meta" in arrays else "{}"
         try:
-            meta = json.loads(text)
+            meta = parsed(text)
         except json.JSONDecodeError:
-            meta = text
+            meta = text  # a note
+        except ValueError as error:
+            raise FileError(f"{path}: meta is {error}. Save it again without that.") from error
         if logit_scale is None:  # a scalar or an array of one entry; anything else fails below
             logit_scale = np.squeeze(arrays.get("logit_scale", CLIP_LOGIT_SCALE)).tolist()
         with _naming(path):
@@ -234,33 +264,52 @@ class FeatureSet:
         return replace(imported, file=path.stem, path=path.absolute())
 
 
+NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 NPZ_KEYS = ("image_features", "text_features", "labels", "class_names", "views", "paths", "logit_scale", "meta")
 
 
-def _read_npz(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays in NPZ_KEYS; others are not read."""
-    if not zipfile.is_zipfile(path):  # np.load would try to read it as a pickle
+    if not zipfile.is_zipfile(path):
         raise FileError(
             f"{path} is not an npz file (truncated, damaged or of another kind): it is not a zip of arrays. "
             "Make it again with np.savez(path, image_features=…, text_features=…)."
         )
     try:
-        with np.load(path, allow_pickle=False) as file:
-            _require(path, file.files, ("image_features", "text_features"))
-            return {key: file[key] for key in NPZ_KEYS if key in file.files}
-    except ValueError as error:
-        if "pickle" in str(error).lower():
+        with zipfile.ZipFile(path) as file:
+            found = [name.removesuffix(".npy") for name in file.namelist() if name.endswith(".npy")]
+            _require(path, found, ("image_features", "text_features"))
+            keys = [key for key in NPZ_KEYS if key in found]
+            check_memory(sum(_npy_bytes(path, file, key) for key in keys), f"{path}, unpacked,", FileError)
+            return {key: _npy(file, key) for key in keys}
+    except KedgeError:
+        raise
+    except Exception as error:  # zipfile, zlib and numpy raise errors of many kinds on damaged data
+        reason = " ".join(str(error).split())
+        raise FileError(
+            f"{path} is not a readable npz file (truncated, damaged or of another kind): {reason}. Make it again."
+        ) from error
+
+
+def _npy_bytes(path: Path, file: zipfile.ZipFile, key: str) -> int:
+    """The size of an array in memory, from its header; nothing else is unpacked."""
+    with file.open(f"{key}.npy") as array:
+        read_header = NPY_HEADERS[np.lib.format.read_magic(array)]
+        shape, _, dtype = read_header(array)
+        if dtype.hasobject:
             raise FileError(
                 f"{path} has pickled objects, which can run code when read; kedge does not load them. "
                 "Save plain arrays (strings as dtype '<U…', numbers as float or int)."
-            ) from error
-        raise FileError(f"{path} is not a readable npz file: {error}. Make it again.") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError, RuntimeError, MemoryError) as error:
-        if isinstance(error, FileError):
-            raise
-        raise FileError(
-            f"{path} is not a readable npz file (truncated, damaged or of another kind): {error}. Make it again."
-        ) from error
+            )
+        size = math.prod(shape) * dtype.itemsize
+        if size != file.getinfo(f"{key}.npy").file_size - array.tell():
+            raise ValueError(f"{key} claims {size} bytes and has others")
+        return size
+
+
+def _npy(file: zipfile.ZipFile, key: str) -> NDArray[Any]:
+    with file.open(f"{key}.npy") as array:
+        return np.asarray(np.lib.format.read_array(array, allow_pickle=False))
 
 
 def _require(path: Path, found: Iterable[str], needed: Sequence[str]) -> None:
@@ -285,6 +334,25 @@ class _naming:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, InputError):
             raise InputError(f"{self.path}: {error}") from error
+
+
+def _checked_provenance(provenance: dict[str, Any]) -> dict[str, Any]:
+    """The provenance, unchanged; raises InputError if a file cannot keep it or an entry that kedge reads is wrong."""
+    try:
+        check_plain(provenance)
+        fitted(provenance, Provenance)
+    except ValueError as error:
+        raise InputError(
+            f"provenance cannot be kept in a file: {error}. Use text, finite numbers, lists and dicts."
+        ) from error
+    return provenance
+
+
+def _split_paths(stored: Tensor) -> list[str]:
+    """Paths from their bytes, separated by NUL; bytes that are not UTF-8 become lone surrogates."""
+    if stored.dtype != torch.uint8 or stored.dim() != 1:
+        raise InputError(f"paths must be bytes; got {stored.dtype} of shape {tuple(stored.shape)}. Make it again.")
+    return bytes(stored.numpy()).decode(errors="surrogateescape").split("\0")
 
 
 def _positions(indices: Integers) -> list[int]:

@@ -3,65 +3,125 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
+import re
 import shutil
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import torch
 from torch import Tensor
 
-from ..errors import FileError
-from ..files import written_by_rename
-from ..tensor_files import load_tensors, save_tensors
+from ..arrays import check_unit_rows
+from ..errors import FileError, KedgeError
+from ..files import writing, written_by_rename
+from ..progress import notice
+from ..schema import Whole, checked, parsed
+from ..tensor_files import check_names, load_tensors, save_tensors
 from .encode import Encoded, Skipped
 
 KIND, VERSION = "feature shard", 1
 SHARD_ROWS, SHARD_SECONDS = 16_384, 20.0  # write a shard at this many features, or at this age
 JOB, LOCK = "job.json", "lock"
+_NAME = re.compile(r"\d{9,}-\d{9,}")
+_NO_FALLOCATE = (errno.EINVAL, errno.EOPNOTSUPP)  # file systems that cannot reserve space
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a shard says beside its tensors."""
+
+    skipped: list[tuple[Whole, str]]
 
 
 class Parts:
-    """The shards of one job. As a context manager it locks the folder, and removes it if it is empty."""
+    """The shards of one job. As a context manager it locks the folder, and removes it if it is empty.
+
+    The job says what the features depend on, and `images`, `views` and `dimension`, which its shards must fit.
+    """
 
     def __init__(self, out: Path, job: dict[str, Any]) -> None:
         self.folder = out.with_name(out.name + ".parts")
         self.job: dict[str, Any] = json.loads(json.dumps(job))
         self._lock: IO[str] | None = None
         self._removed = False
+        if self.folder.is_symlink() or (self.folder.exists() and not self.folder.is_dir()):
+            raise FileError(
+                f"{self.folder} is a link or a file; unfinished work needs a folder of this name. "
+                "Remove it, or choose another output."
+            )
 
     def __enter__(self) -> Parts:
-        try:
+        with writing(self.folder):
             self.folder.mkdir(exist_ok=True)
-            self._lock = (self.folder / LOCK).open("w")
-        except OSError as error:
-            raise FileError(f"cannot write to {self.folder}: {error.strerror}. Choose another place.") from error
+            self._lock = open(self.folder / LOCK, "a", opener=_not_through_links)
         _keep_others_out(self._lock, self.folder)
-        if kept := self.shards():
+        if self.shards():
             self._check_job()
-            for path in set(self.folder.glob("[0-9]*-[0-9]*.safetensors")) - set(kept):
-                path.unlink()  # after a gap, so it is encoded again
-        else:
+        kept = self._readable()
+        for path in self._files():
+            if path not in kept:
+                path.unlink()  # damaged, after a gap, or of another job: its images are encoded again
+        if not kept:
             with written_by_rename(self.folder / JOB) as temporary:
-                temporary.write_text(json.dumps(self.job, indent=1, ensure_ascii=False), encoding="utf-8")
+                temporary.write_text(json.dumps(self.job, indent=1), encoding="utf-8")
         return self
 
     def __exit__(self, *error: object) -> None:
-        if not self._removed and self.folder.is_dir() and not self.shards():
-            self.remove()  # while locked: later another process may use it
+        if not self._removed and self.folder.is_dir():
+            for path in self.folder.glob("*.joined"):
+                path.unlink()  # makes room
+            if not self.shards():
+                self.remove()  # while locked: later another process may use it
         if self._lock:
             self._lock.close()
+
+    def _readable(self) -> list[Path]:
+        """The shards up to the first that is damaged."""
+        found = self.shards()
+        for number, path in enumerate(found):
+            try:
+                self._read(path)
+            except KedgeError as error:
+                notice(f"a part of the unfinished extraction is damaged and made again: {error}")
+                return found[:number]
+        return found
+
+    def _read(self, path: Path) -> tuple[Tensor, list[int], list[Skipped]]:
+        """Features (m×d or m×v×d), positions and skipped images of a shard; raises KedgeError if they do not fit."""
+        tensors, header = load_tensors(path, KIND, VERSION, Header)
+        check_names(path, tensors, ("features", "positions"))
+        features, positions = tensors["features"], tensors["positions"]
+        start, stop = _range(path)
+        done = sorted([*positions.flatten().tolist(), *(i for i, _ in header.skipped)])
+        views = (self.job["views"],) if self.job["views"] else ()
+        if (
+            (positions.dtype, features.dtype) != (torch.int64, torch.float32)
+            or positions.dim() != 1
+            or features.shape != (len(positions), *views, self.job["dimension"])
+            or done != list(range(start, stop))
+            or stop > self.job["images"]
+        ):
+            raise FileError(f"{path} does not have the features of images {start} to {stop - 1}.")
+        if len(features):
+            check_unit_rows(features, str(path))
+        return features, positions.tolist(), header.skipped
 
     def _check_job(self) -> None:
         """Raise FileError if the shards belong to another job."""
         again = f"To continue it, use the same options; to start over, delete {self.folder}."
         try:
-            there = json.loads((self.folder / JOB).read_text(encoding="utf-8"))
+            path = self.folder / JOB
+            there = checked(parsed(path.read_bytes()), dict[str, Any], path, "job")
         except (OSError, ValueError) as error:
-            raise FileError(f"{self.folder} has shards, but no readable {JOB} ({error}). {again}") from error
+            reason = " ".join(str(error).split())
+            raise FileError(f"{self.folder} has shards, but no readable {JOB} ({reason}). {again}") from error
         other = [name for name in {**there, **self.job} if there.get(name) != self.job.get(name)]
         if other:
             values = f" ({there.get(other[0])} there, {self.job.get(other[0])} now)"
@@ -72,10 +132,14 @@ class Parts:
     def shards(self) -> list[Path]:
         """The shards from the first image on, up to the first gap."""
         found: list[Path] = []
-        for path in sorted(self.folder.glob("[0-9]*-[0-9]*.safetensors")):
+        for path in self._files():
             if _range(path)[0] == (_range(found[-1])[1] if found else 0):
                 found.append(path)
         return found
+
+    def _files(self) -> list[Path]:
+        """All shards in the folder, in order."""
+        return sorted(path for path in self.folder.glob("*.safetensors") if _NAME.fullmatch(path.stem))
 
     def done(self) -> int:
         """How many images are done."""
@@ -99,31 +163,31 @@ class Parts:
         """
         positions: list[int] = []
         skipped: list[Skipped] = []
-        shapes = []
         for path in self.shards():
-            tensors, meta = load_tensors(path, KIND, VERSION, ("skipped",))
-            shapes.append(tensors["features"].shape)
-            positions += tensors["positions"].tolist()
-            skipped += [(i, reason) for i, reason in meta["skipped"]]
-        *views, d = shapes[0][1:]
-        features = self._map("features", (len(positions), d))
-        all_views = self._map("views", (len(positions), *views, d)) if views else None
+            _, done, left_out = self._read(path)
+            positions += done
+            skipped += left_out
+        n, v, d = len(positions), self.job["views"], self.job["dimension"]
+        features = self._map("features", (n, d))
+        all_views = self._map("views", (n, v, d)) if v else None
         row = 0
-        for path, shape in zip(self.shards(), shapes, strict=True):
-            rows = load_tensors(path, KIND, VERSION)[0]["features"]
-            features[row : row + shape[0]] = rows[:, 0] if views else rows
+        for path in self.shards():
+            rows, _, _ = self._read(path)
+            features[row : row + len(rows)] = rows[:, 0] if v else rows
             if all_views is not None:
-                all_views[row : row + shape[0]] = rows
-            row += shape[0]
+                all_views[row : row + len(rows)] = rows
+            row += len(rows)
         return features, all_views, positions, skipped
 
     def _map(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """A memory-mapped file of zeros of this shape."""
+        """A memory-mapped file of zeros of this shape. Its space is reserved, so that a full disk is an error here."""
         size = torch.Size(shape).numel()
         path = self.folder / f"{name}.joined"
         path.unlink(missing_ok=True)
         if not size:
             return torch.empty(shape)
+        with writing(path), path.open("wb") as file:
+            _reserve(file, 4 * size)
         return torch.from_file(str(path), shared=True, size=size, dtype=torch.float32).view(shape)
 
     def remove(self) -> None:
@@ -163,6 +227,21 @@ class ShardWriter:
             self._flush()
             if self._writing:
                 self._writing.result()
+
+
+def _reserve(file: IO[bytes], size: int) -> None:
+    """Reserve space on the disk, where the system can; else the file has holes."""
+    file.truncate(size)
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            if error.errno not in _NO_FALLOCATE:
+                raise
+
+
+def _not_through_links(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def _range(shard: Path) -> tuple[int, int]:

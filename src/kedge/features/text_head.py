@@ -8,10 +8,11 @@ prompt features, scaled to unit norm.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -57,7 +58,7 @@ class TextHead:
             raise InputError(
                 f"logit_scale must be a positive number; got {logit_scale!r}. CLIP's is 100: the exp of its parameter."
             )
-        names = tuple(f"class {j}" for j in range(len(t))) if class_names is None else tuple(map(str, class_names))
+        names = tuple(f"class {j}" for j in range(len(t))) if class_names is None else texts(class_names, "class_names")
         if len(names) != len(t):
             raise InputError(f"{len(names)} class names for {len(t)} text features. Pass one name per row.")
         return cls(unit_rows(t, normalize=normalize), scale, names)
@@ -126,6 +127,7 @@ def text_head(encoder: Encoder, class_names: Sequence[str], templates: str | Seq
     templates = as_templates(templates)
     if not class_names or not templates:
         raise InputError(f"{len(class_names)} class names and {len(templates)} templates. Pass at least one of each.")
+    texts(class_names, "class_names")  # before the encoder sees them
     step = max(1, PROMPTS_TOGETHER // len(templates))
     chunks = [class_names[start : start + step] for start in range(0, len(class_names), step)]
     prototypes = []
@@ -133,6 +135,31 @@ def text_head(encoder: Encoder, class_names: Sequence[str], templates: str | Seq
         features = encoder.encode_texts([template.replace("{}", name) for name in chunk for template in templates])
         prototypes.append(unit(features.float().cpu().reshape(len(chunk), len(templates), -1).mean(dim=1)))
     return TextHead.from_arrays(torch.cat(prototypes), encoder.logit_scale, class_names)
+
+
+def texts(given: Iterable[Any], name: str, *, file_names: bool = False) -> tuple[str, ...]:
+    """A list of names as text; raises InputError for what a feature file cannot keep.
+
+    That is a NUL character, and text that is not Unicode: lone surrogates. In `file_names` they stand for bytes that
+    are not UTF-8 (as in `os.fsdecode`) and are kept.
+    """
+    if isinstance(given, str) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) != 1:
+        raise InputError(f"{name} must be a list of text; got {reprlib.repr(given)}.")
+    found = tuple(entry if isinstance(entry, str) else _text(entry, name) for entry in given)
+    for row, text in enumerate(found):
+        try:
+            text.encode(errors="surrogateescape" if file_names else "strict")
+        except UnicodeEncodeError:
+            raise InputError(f"{name} has {text!r} in row {row}, which is not valid Unicode text. Rename it.") from None
+        if "\0" in text:
+            raise InputError(f"{name} has {text!r} in row {row}, with a NUL character. Rename it.")
+    return found
+
+
+def _text(entry: Any, name: str) -> str:
+    if isinstance(entry, Iterable):
+        raise InputError(f"{name} must be a list of text; it has {reprlib.repr(entry)}.")
+    return str(entry)
 
 
 def check_same_dimension(x: Tensor, head: TextHead, name: str) -> None:

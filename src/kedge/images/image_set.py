@@ -15,7 +15,7 @@ class ImageSet:
 
     name: str
     root: Path
-    paths: tuple[str, ...]  # n, relative to root, with / on every system
+    paths: tuple[str, ...]  # n, relative to root, with / on every system; as `os.fsdecode` gives them
     labels: tuple[int, ...] | None  # n class numbers
     class_names: tuple[str, ...]  # k
     note: str = ""  # a message for the user: why labels are unknown
@@ -26,13 +26,6 @@ class ImageSet:
     def __post_init__(self) -> None:
         if not self.paths:
             raise InputError(f"{self.root} has no images. Check the path.")
-        for path in self.paths:
-            try:
-                path.encode()
-            except UnicodeEncodeError:
-                raise InputError(
-                    f"the file name {path!r} in {self.root} is not valid UTF-8, as feature files need. Rename the file."
-                ) from None
 
     def __len__(self) -> int:
         return len(self.paths)

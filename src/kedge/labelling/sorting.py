@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from ..errors import FileError
 from ..features.image_source import find_images, image_root
+from ..files import writing
 from ..progress import track
 from .predictions import Predictions
 
@@ -55,7 +56,10 @@ def sort_into(predictions: Predictions, folder: str | Path, images: str | Path |
     names = folder_names(features.head.class_names)
     taken: Counter[str] = Counter()
     beside = folder.absolute().parent
-    with tempfile.TemporaryDirectory(prefix=".kedge-", dir=beside, ignore_cleanup_errors=True) as made:
+    with (
+        writing(folder),
+        tempfile.TemporaryDirectory(prefix=".kedge-", dir=beside, ignore_cleanup_errors=True) as made,
+    ):
         unfinished = Path(made) / "sorted"
         unfinished.mkdir()
         pairs = list(zip(files, predictions.labels.tolist(), strict=True))

@@ -33,11 +33,24 @@ from ..features.text_head import CLIP_LOGIT_SCALE, TextHead, check_same_dimensio
 from ..methods.contract import Batch, Method, State, check_needs, check_state, known_labels
 from ..methods.registry import build, list_methods
 from ..methods.settings import settings_of
-from ..tensor_files import load_tensors, save_tensors
+from ..schema import Whole
+from ..tensor_files import check_names, load_tensors, save_tensors
 from ..words import count
 
 KIND, VERSION = "stream", 1
-FIELDS = ("method", "settings", "logit_scale", "class_names", "has_state", "steps", "normalize")
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the file of a stream says beside its tensors."""
+
+    method: str
+    settings: dict[str, Any]
+    logit_scale: float
+    class_names: list[str]
+    has_state: bool
+    steps: Whole
+    normalize: bool
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -218,31 +231,30 @@ class Stream:
     @classmethod
     def load(cls, path: str | Path, method: Method | None = None) -> Stream:
         """Continue a saved stream. A method that is not registered must be passed, with the same settings."""
-        tensors, meta = load_tensors(path, KIND, VERSION, FIELDS)
-        if method is None and meta["method"] not in list_methods():
+        tensors, header = load_tensors(path, KIND, VERSION, Header)
+        saved = {name.removeprefix("state."): v.clone() for name, v in tensors.items() if name.startswith("state.")}
+        check_names(Path(path), tensors, ("text_features",), [f"state.{name}" for name in saved if header.has_state])
+        if method is None and header.method not in list_methods():
             raise FileError(
-                f"{path} is a stream of {meta['method']!r}, which is not registered here. Pass the method object: "
+                f"{path} is a stream of {header.method!r}, which is not registered here. Pass the method object: "
                 "Stream.load(path, method=…)."
             )
-        chosen = build(meta["method"], meta["settings"]) if method is None else build(method)
-        if chosen.name != meta["method"] or settings_of(chosen) != meta["settings"]:
-            raise FileError(
-                f"{path} is a stream of {meta['method']!r} with {meta['settings']}; got {chosen!r}. "
-                "Pass a method with the same settings."
-            )
-        if "text_features" not in tensors:
-            raise FileError(f"{path} lacks text_features. Make it again with kedge.")
-        saved = {name.removeprefix("state."): v.clone() for name, v in tensors.items() if name.startswith("state.")}
-        state = saved if meta["has_state"] else None
+        state = saved if header.has_state else None
         try:
+            chosen = build(header.method, header.settings) if method is None else build(method)
+            if chosen.name != header.method or settings_of(chosen) != header.settings:
+                raise FileError(
+                    f"{path} is a stream of {header.method!r} with {header.settings}; got {chosen!r}. "
+                    "Pass a method with the same settings."
+                )
             head = TextHead.from_arrays(
-                tensors["text_features"].clone(), meta["logit_scale"], meta["class_names"] or None
+                tensors["text_features"].clone(), header.logit_scale, header.class_names or None
             )
             check_state(chosen, state, head)
-        except InputError as error:
-            raise FileError(f"{path} is not a stream of {chosen.name!r}: {error}") from error
-        stream = cls(head, chosen, normalize=meta["normalize"])
-        stream.state, stream.steps = state, meta["steps"]
+        except (InputError, SettingError) as error:
+            raise FileError(f"{path} is not a stream of {header.method!r}: {error}") from error
+        stream = cls(head, chosen, normalize=header.normalize)
+        stream.state, stream.steps = state, header.steps
         return stream
 
 
