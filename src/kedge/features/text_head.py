@@ -8,10 +8,11 @@ prompt features, scaled to unit norm.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -20,12 +21,13 @@ from ..arrays import Array, as_tensor, check_unit_rows, is_unit, row_blocks, uni
 from ..encoders.templates import as_templates
 from ..errors import InputError
 from ..progress import track
-from ..words import count, first_few
+from ..words import count, first_few, shown
 
 if TYPE_CHECKING:
     from ..encoders.encoder import Encoder
 
 CLIP_LOGIT_SCALE = 100.0
+LOGIT_SCALES = 1e-3, 1e6  # below, probabilities are uniform; above, they are 0 and 1
 PROMPTS_TOGETHER = 1024  # prompt features in memory at one time
 
 
@@ -49,14 +51,7 @@ class TextHead:
         """Check a k×d array of prototypes; `normalize` scales its rows to unit norm."""
         t = as_tensor(text_features, "text_features", ndim=2)
         check_unit_rows(t, "text_features", normalize=normalize)
-        try:
-            scale = float(logit_scale)
-        except (TypeError, ValueError):
-            scale = float("nan")
-        if not 0 < scale < float("inf"):
-            raise InputError(
-                f"logit_scale must be a positive number; got {logit_scale!r}. CLIP's is 100: the exp of its parameter."
-            )
+        scale = _logit_scale(logit_scale)
         names = tuple(f"class {j}" for j in range(len(t))) if class_names is None else tuple(map(str, class_names))
         if len(names) != len(t):
             raise InputError(f"{len(names)} class names for {len(t)} text features. Pass one name per row.")
@@ -119,6 +114,21 @@ class TextHead:
         """This head on the device and in the precision of `x`; the same object if nothing changes."""
         features = working(self.features, like=x)
         return self if features is self.features else replace(self, features=features)
+
+
+def _logit_scale(value: Any) -> float:
+    """A logit scale as float: a number, or an array of one."""
+    low, high = LOGIT_SCALES
+    try:
+        scale = math.nan if isinstance(value, bool | str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last is torch's, of several entries or none
+        scale = math.nan
+    if not low <= scale <= high:
+        raise InputError(
+            f"logit_scale must be a number from {low:g} to {high:,.0f}; got {shown(value)}. "
+            "CLIP's is 100: the exp of its parameter."
+        )
+    return scale
 
 
 def text_head(encoder: Encoder, class_names: Sequence[str], templates: str | Sequence[str]) -> TextHead:
