@@ -117,7 +117,7 @@ class Kedge(Configured):
     neighbours: int = setting(3, "m, neighbours per image", low=1, high=1000)
     search: Literal["auto", "exact", "approximate"] = setting("auto", "for neighbours; auto: exact up to 100,000")
     laplacian: float = setting(1.0, "λ, weight of the graph", low=0, high=1e6)
-    iterations: int = setting(10, "M-steps, each after `z_steps` z-steps, which also end the solve", low=0, high=10_000)
+    iterations: int = setting(10, "M-steps, each after `z_steps` z-steps, which also end the solve", low=0, high=1000)
     z_steps: int = setting(3, "z-steps per iteration", low=1, high=100)
     proportions: bool = setting(True, "estimate class proportions and use them as a prior; false leaves ρ = 0")
     leave_one_out: bool = setting(True, "correct for an image being part of its own class's statistics")

@@ -79,7 +79,7 @@ class Moon(Transductive):
     neighbours: int = setting(3, "m, neighbours per image", low=1, high=1000)
     laplacian: float = setting(1.0, "λ, weight of the graph", low=0, high=1e6)
     kappa_max: float = setting(500.0, "bound on κ after the start", low=1e-6, high=1e6)
-    iterations: int = setting(10, "iterations of a z-step and an M-step; one more z-step follows", low=0, high=10_000)
+    iterations: int = setting(10, "iterations of a z-step and an M-step; one more z-step follows", low=0, high=1000)
 
     @torch.no_grad()
     def iterate(self, batch: Batch, nearest: Neighbours | None = None) -> Iterator[Iterate]:

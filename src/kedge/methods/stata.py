@@ -93,7 +93,7 @@ class StatA(Configured):
     )
     laplacian: float = setting(1.0, "λ, weight of the graph", low=0, high=1e6)
     unit_means: bool = setting(True, "scale class means and their mix with the anchor to unit norm")
-    iterations: int = setting(10, "M-steps, each after `z_steps` z-steps, which also end the solve", low=0, high=10_000)
+    iterations: int = setting(10, "M-steps, each after `z_steps` z-steps, which also end the solve", low=0, high=1000)
     z_steps: int = setting(5, "z-steps per iteration", low=1, high=100)
     tol: float = setting(
         0.0, "stop early when no entry of z moves more than this in an iteration; 0 is off", low=0, high=1.0

@@ -75,7 +75,7 @@ class TransCLIP(Transductive):
     neighbours: int = setting(3, "m, neighbours per image", low=1, high=1000)
     laplacian: float = setting(1.0, "λ, weight of the graph", low=0, high=1e6)
     iterations: int = setting(
-        10, "iterations of `z_steps` z-steps and an M-step; `z_steps` more follow", low=0, high=10_000
+        10, "iterations of `z_steps` z-steps and an M-step; `z_steps` more follow", low=0, high=1000
     )
     z_steps: int = setting(5, "z-steps per iteration", low=1, high=100)
     released_variance: bool = setting(False, "Σ as in the program for n > 2500: divided once per chunk")
