@@ -148,6 +148,11 @@ def _encoder(batch: Batch) -> Callable[[dict[str, Tensor]], Tensor]:
                 f"the encoder gave features of shape {tuple(x.shape)} for images whose features have shape "
                 f"{tuple(like.shape)}. Pass the images of these features, and the encoder they come from."
             )
+        if not bool(x.isfinite().all()):
+            raise InputError(
+                "the encoder gave NaN or infinite features. Choose a smaller learning_rate or fewer steps, or check the "
+                "images for NaN."
+            )
         check_unit_rows(x.detach(), "encoder(images)")
         return x
 
