@@ -150,8 +150,8 @@ def _encoder(batch: Batch) -> Callable[[dict[str, Tensor]], Tensor]:
             )
         if not bool(x.isfinite().all()):
             raise InputError(
-                "the encoder gave NaN or infinite features. Choose a smaller learning_rate or fewer steps, or check the "
-                "images for NaN."
+                "the encoder gave NaN or infinite features. Choose a smaller learning_rate, or check "
+                "the images for NaN."
             )
         check_unit_rows(x.detach(), "encoder(images)")
         return x
