@@ -30,7 +30,7 @@ from kedge.labelling.check_method import DIMENSION, TinyEncoder
 from kedge.methods.registry import build, find_method, list_methods
 from kedge.methods.settings import hints
 
-LIMIT = 10.0  # seconds
+LIMIT = 10.0  # seconds of processor time: other programs do not count
 QUICK = 100
 CHEAP: dict[str, dict[str, Any]] = {"em-dirichlet": {"fit_steps": 20}}  # for quick trials: its defaults take a second
 ODD: tuple[Any, ...] = ("text", "", None, True, [], b"1", 1j, 10**400, -(10**400), np.float32(1e30), np.int64(3))
@@ -151,7 +151,7 @@ def random_trial(random: np.random.Generator) -> tuple[str, dict[str, Any], str]
 
 def fault(name: str, settings: dict[str, Any], inputs: str) -> str:
     """What went wrong with these settings on this input, by `adapt` and by a `Stream` of two batches; "" if nothing."""
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         found = _outcome(name, settings, hostile_inputs()[inputs])
     except kedge.KedgeError as error:
@@ -159,7 +159,7 @@ def fault(name: str, settings: dict[str, Any], inputs: str) -> str:
         found = found or ("an error of more than 500 characters" if len(str(error)) > 500 else "")
     except Exception as error:
         found = f"{type(error).__name__}: {error}"
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     return found or (f"it took {seconds:.0f} s" if seconds > LIMIT else "")
 
 

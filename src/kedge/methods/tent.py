@@ -54,7 +54,7 @@ class Tent(Configured):
     traits: ClassVar[Traits] = Traits(paper="TENT", year=2021, scope="batch", memory="stream", needs="encoder")
 
     learning_rate: float = setting(0.001, "η; 0 is zero-shot", low=0, high=1.0)
-    steps: int = setting(10, "gradient steps per batch", low=0, high=1000)
+    steps: int = setting(10, "gradient steps per batch", low=0, high=500)
     optimiser: Literal["adam", "sgd"] = setting("adam", "Adam, or SGD with momentum")
     momentum: float = setting(0.9, "momentum of SGD", low=0, high=0.999)
 
