@@ -131,7 +131,7 @@ BAD_FILES: dict[str, tuple[Make, str]] = {
     ),
     "few labels": (arrays(labels=Y[:-1]), "labels has 59 entries for 60 image features. Pass one per image"),
     "labels from 2": (arrays(labels=Y + 2), "labels must be from 0 to 4; row .* has 5. Count classes from 0"),
-    "float labels": (arrays(labels=1.0 * Y), "labels must be .*class numbers; got float64.*one whole number"),
+    "float labels": (arrays(labels=1.0 * Y), "labels must be whole numbers; got float64.*Count classes"),
     "few names": (
         arrays(class_names=np.array(["a"])),
         "1 class names for 5 text features. Pass one name per row",
@@ -164,7 +164,7 @@ BAD_FILES: dict[str, tuple[Make, str]] = {
     "one image": (arrays(image_features=X[0]), r"2-dimensional \(n×d\); got shape \(16,\). .*batch of one"),
     "logit scale": (
         arrays(logit_scale=np.array(-1.0)),
-        "logit_scale must be .*positive.* got -1.0. CLIP's is 100",
+        "logit_scale must be a number from .* got -1.0. CLIP's is 100",
     ),
 }
 
@@ -211,7 +211,7 @@ WORSE_FILES: dict[str, tuple[Make, str]] = {
     "only text": (keys(text_features=T), "no array 'image_features'; found text_features(?!.*did you mean)"),
     "text as npz": (holding("features.npz", b"text\n" * 9), "not an? .*npz file(?!.*pickle)"),
     "array as npz": (saved_as("features.npz", X), "not an? .*npz.*np.savez"),
-    "text labels": (arrays(labels=np.array(["oak"] * 60)), "class numbers; got <U3.*one whole number"),
+    "text labels": (arrays(labels=np.array(["oak"] * 60)), "whole numbers; got <U3.*Count classes"),
     "two scales": (arrays(logit_scale=np.ones(2)), r"logit_scale must be .*; got .*1.* 1"),
     "long name": (lambda folder: folder / ("a" * 300), "a: File name too long"),
 }
@@ -233,7 +233,10 @@ BAD_OPTIONS = {
     "--set alpha=-1": "alpha must be at least 0; got -1",
     "--set alpha=abc": "alpha must be a number; got 'abc'",
     "--set alpha=nan": "alpha must be a finite number; got nan",
-    "--set temperature=0": "temperature must be greater than 0; got 0",
+    "--set temperature=0": "temperature must be at least 0.001; got 0",
+    "--set laplacian=1e308": "laplacian must be at most 1e6; got 1e",
+    "--set iterations=9223372036854775808": "iterations must be at most 1,000; got 9223372036854775808",
+    "--method tda --set positive_slots=3000000": "positive_slots must be at most 1,000; got 3000000",
     "--set neighbours=2.5": "neighbours must be a whole number; got '2.5'",
     "--set unit_means=maybe": "unit_means must be true or false; got 'maybe'",
     "--set beta=medium": "beta must be one of 'hard', 'soft'; got 'medium'",
@@ -297,7 +300,7 @@ def test_bad_targets_of_convert(tmp_path: Path, target: str, message: str) -> No
 
 @pytest.mark.parametrize("scale", ["-1", "0", "nan", "inf"])
 def test_bad_logit_scale_of_convert(tmp_path: Path, scale: str) -> None:
-    message = f"logit_scale must be a positive number; got {float(scale)}. CLIP's is 100"
+    message = f"logit_scale must be a number from 0.001 to 1,000,000; got {float(scale)}. CLIP's is 100"
     target = tmp_path / "out.safetensors"
     assert_refused(tmp_path, message, "features", "convert", npz(tmp_path), target, "--logit-scale", scale)
 
@@ -360,7 +363,7 @@ BAD_CALLS: dict[str, tuple[dict[str, Any], str]] = {
     "dimension": ({"text_features": T8}, "image_features has dimension 16, text_features has 8"),
     "no text": ({"text_features": None}, "text_features is missing"),
     "text norm": ({"text_features": 2 * T}, "text_features needs unit-norm rows; row 0 has norm 2"),
-    "scale": ({"logit_scale": 0}, "logit_scale must be a positive number; got 0"),
+    "scale": ({"logit_scale": 0}, "logit_scale must be a number from 0.001 to 1,000,000; got 0"),
     "method": ({"method": "stat"}, "unknown method 'stat'; did you mean 'stata'"),
     "an array as method": ({"method": X}, r"a method is a registered name .*; got array\(|; got tensor\("),
     "a path": (

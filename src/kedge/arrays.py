@@ -17,12 +17,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .errors import InputError
-from .words import count
+from .words import count, shown
 
 Array: TypeAlias = NDArray[Any] | Tensor
 Integers: TypeAlias = Array | Sequence[int]
 A = TypeVar("A", NDArray[Any], Tensor)  # results are of the same kind as the input
 
+HALF = (torch.float16, torch.bfloat16)
+FLOATS = (*HALF, torch.float32, torch.float64)
+INT64 = int(np.iinfo(np.int64).max)
 BLOCK_ENTRIES = 1 << 22  # entries per block of rows, so that a memory-mapped array is never read into memory whole
 
 
@@ -39,9 +42,12 @@ def as_tensor(array: Array, name: str, ndim: int) -> Tensor:
     Never write to the tensor: the memory may belong to the caller, and writing to a read-only memory map crashes.
     """
     if isinstance(array, str | PathLike):
-        raise InputError(f"{name} must be an array; got a path, {str(array)!r}. Load the file: FeatureSet.load(path).")
-    tensor = array.detach() if isinstance(array, Tensor) else _from_numpy(np.asarray(array), name)
-    if not tensor.is_floating_point():
+        raise InputError(
+            f"{name} must be an array; got a path, {shown(str(array))}. Load the file: FeatureSet.load(path)."
+        )
+    found = _plain(array, name)
+    tensor = found.resolve_neg() if isinstance(found, Tensor) else _from_numpy(found, name)
+    if tensor.dtype not in FLOATS:
         dtype = str(tensor.dtype).removeprefix("torch.")
         raise InputError(f"{name} must be floating point; got {dtype}. Convert it to float32.")
     if tensor.dim() != ndim:
@@ -55,8 +61,58 @@ def as_tensor(array: Array, name: str, ndim: int) -> Tensor:
     return tensor
 
 
+def as_integers(values: Integers, name: str, advice: str) -> Tensor:
+    """Convert class numbers or positions (numpy, torch or list) to int64, n, on the CPU. `advice` ends the message."""
+    found = _plain(values, name)
+    if isinstance(found, Tensor):
+        whole = not (found.is_floating_point() or found.is_complex() or found.dtype == torch.bool)
+    else:
+        found = found.astype(np.int64) if found.shape == (0,) else found  # an empty list has no type of its own
+        whole = found.dtype.kind in "iu"
+    if not whole or found.ndim != 1:
+        what = f"{str(found.dtype).removeprefix('torch.')} of shape {tuple(found.shape)}"
+        large = found.dtype == np.object_ and any(isinstance(v, int) and abs(v) > INT64 for v in np.ravel(found))
+        raise InputError(f"{name} must be whole numbers; got {'one beyond 64 bits' if large else what}. {advice}")
+    array = found.cpu().numpy() if isinstance(found, Tensor) else found
+    if len(array) and int(array.max()) > INT64:
+        raise InputError(f"{name} must be whole numbers; got one beyond 64 bits. {advice}")
+    return torch.from_numpy(array.astype(np.int64))
+
+
+def _plain(array: Any, name: str) -> Tensor | NDArray[Any]:
+    """An array whose numbers are all in memory, as torch or numpy have it; raises InputError for any other."""
+    if isinstance(array, Tensor):
+        if what := _unusual(array):
+            raise InputError(f"{name} must be an ordinary tensor; got {what}.")
+        return array.detach()
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        masked = count(int(np.ma.getmaskarray(array).sum()), "masked value")
+        raise InputError(f"{name} has {masked}, and kedge has no masks. Remove those rows, or fill them in.")
+    what = type(array).__name__
+    try:
+        if isinstance(array, list | tuple) and any(isinstance(row, Tensor) for row in array):
+            array = [row.detach().numpy() if isinstance(row, Tensor) else row for row in array]
+        found = np.asarray(array)
+        if found.dtype != object or isinstance(array, np.ndarray | list | tuple):
+            return found
+    except (ValueError, TypeError, RuntimeError) as error:
+        what = "lists of different lengths" if "inhomogeneous" in str(error) else f"a {what} that numpy cannot convert"
+    raise InputError(f"{name} must be an array; got {what}. Pass a numpy array or a torch tensor.")
+
+
+def _unusual(tensor: Tensor) -> str:
+    """What keeps a tensor from being used, and what to do; "" if nothing does."""
+    if tensor.is_nested:
+        return "a nested tensor. Pass rows of one length"
+    if tensor.layout != torch.strided:
+        return f"a {str(tensor.layout).removeprefix('torch.').strip('_')} tensor. Pass x.to_dense()"
+    if tensor.is_quantized:
+        return "a quantised tensor. Pass x.dequantize()"
+    return "a tensor without data, on the device meta. Pass one with data" if tensor.is_meta else ""
+
+
 def _from_numpy(array: NDArray[Any], name: str) -> Tensor:
-    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
+    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:  # torch has no wider floats
         raise InputError(f"{name} must be an array of floats; got dtype {array.dtype}. Convert it to float32.")
     if any(stride < 0 for stride in array.strides):
         array = array.copy()  # torch has no negative strides
@@ -70,9 +126,6 @@ class _Writable:
     def __init__(self, array: NDArray[Any]) -> None:
         self.array = array  # keeps the memory alive as long as the tensor
         self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
-
-
-HALF = (torch.float16, torch.bfloat16)
 
 
 def norm_tolerance(dtype: torch.dtype) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Sequence
 
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -23,6 +24,14 @@ def first_few(names: Sequence[str], shown: int = 5) -> str:
     """`cat, dog, bird, … (7 more)`."""
     more = f", … ({len(names) - shown:,} more)" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more
+
+
+def shown(value: object) -> str:
+    """A value that somebody passed, for a message: its repr on one line, shortened."""
+    try:
+        return " ".join(reprlib.repr(value).split())
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return "a number of more than 4,300 digits"
 
 
 def printable(text: str) -> str:

@@ -399,10 +399,10 @@ class TestRefusals:
             ({"scenarios": []}, "no scenarios"),
             ({"features": []}, "no feature files"),
             ({"seeds": []}, "no seeds"),
-            ({"seeds": [-1]}, "a seed must be a whole number from 0; got -1"),
+            ({"seeds": [-1]}, "a seed must be at least 0; got -1"),
             ({"seeds": ["a"]}, "a seed must be a whole number"),
-            ({"tasks": 0}, "tasks must be a whole number from 1"),
-            ({"jobs": 0}, "jobs must be a whole number from 1"),
+            ({"tasks": 0}, "tasks must be at least 1"),
+            ({"jobs": 0}, "jobs must be at least 1"),
         ],
     )
     def test_settings(self, folder: Path, changes: dict[str, Any], message: str) -> None:
@@ -410,7 +410,7 @@ class TestRefusals:
             small(folder, **changes)
 
     def test_jobs_of_run(self, folder: Path) -> None:
-        with pytest.raises(SettingError, match="jobs must be a whole number from 1; got 0"):
+        with pytest.raises(SettingError, match="jobs must be at least 1; got 0"):
             run(small(folder), jobs=0)
 
 

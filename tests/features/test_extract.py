@@ -451,6 +451,10 @@ def test_a_failure_before_the_first_shard_leaves_nothing(zoo: Path, tmp_path: Pa
     [
         ({"batch_size": 0}, "batch_size must be at least 1; got 0"),
         ({"views": -1}, "views must be at least 0"),
+        ({"views": 123456789012}, "views must be at most 10,000; got 123456789012"),
+        ({"batch_size": 2**63}, "batch_size must be at most 1,000,000"),
+        ({"workers": 1.5}, "workers must be a whole number; got 1.5"),
+        ({"seed": True}, "seed must be a whole number; got True"),
         ({"workers": -1}, "workers must be at least 0"),
         ({"seed": -1}, "seed must be at least 0"),
     ],

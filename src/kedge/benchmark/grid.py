@@ -37,8 +37,9 @@ from ..errors import FileError, SettingError, did_you_mean
 from ..files import existing
 from ..methods.contract import Method
 from ..methods.registry import build, list_methods
-from ..schema import LARGEST, Meta, Positive, Whole, fitted
-from .scenarios import Scenario, find_scenario
+from ..ranges import seed_number, whole
+from ..schema import Meta, Positive, Whole, fitted
+from .scenarios import MOST_TASKS, Scenario, find_scenario
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -46,6 +47,7 @@ else:
     import tomli as tomllib
 
 T = TypeVar("T")
+MOST_JOBS = 1024  # processes
 Options = dict[str, Any]  # the arguments of `Grid.of`, and `preset`
 
 
@@ -125,9 +127,9 @@ class Grid:
             scenarios=tuple(
                 map(find_scenario, _some(scenarios, "scenarios", "--scenario very-low or --preset table1"))
             ),
-            seeds=tuple(whole("a seed", seed, 0) for seed in _some(seeds, "seeds", "--seed 0")),
-            tasks=None if tasks is None else whole("tasks", tasks, 1),
-            jobs=whole("jobs", jobs, 1),
+            seeds=tuple(seed_number(seed, "a seed") for seed in _some(seeds, "seeds", "--seed 0")),
+            tasks=None if tasks is None else whole("tasks", tasks, 1, MOST_TASKS),
+            jobs=whole("jobs", jobs, 1, MOST_JOBS),
             out=Path(out),
             fitting=fitting or "all" in entries,
             left_out=tuple(left_out),
@@ -219,12 +221,3 @@ def _some(entries: Iterable[T], what: str, example: str) -> list[T]:
     if not found:
         raise SettingError(f"the benchmark has no {what}. Name at least one, for example {example}.")
     return found
-
-
-def whole(name: str, value: Any, low: int) -> int:
-    """The value, if it is a whole number ≥ `low` that files can keep; else raises SettingError."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise SettingError(f"{name} must be a whole number from {low}; got {value!r}.")
-    if value > LARGEST:
-        raise SettingError(f"{name} must be at most {LARGEST}; got a larger number.")
-    return value

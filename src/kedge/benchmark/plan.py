@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import FileError, InputError, SettingError
-from ..schema import LARGEST, Meta, Positive, Whole
+from ..errors import FileError, InputError
+from ..ranges import seed_number
+from ..schema import Meta, Positive, Whole
 from ..tensor_files import check_names, content_hash, load_tensors, save_tensors
 from .scenarios import Episode, Indices, Scenario, describe, find_scenario, task_count
 
@@ -99,10 +100,7 @@ def draw(scenario: str | Scenario, labels: Any, seed: int = 0, tasks: int | None
     """Draw a plan for these labels (n) with `tasks` episodes; by default the scenario's own number."""
     chosen = find_scenario(scenario)
     labels = as_labels(labels)
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise SettingError(f"seed must be a whole number from 0; got {seed!r}.")
-    if seed > LARGEST:
-        raise SettingError(f"seed must be at most {LARGEST}; got a larger number.")
+    seed = seed_number(seed)
     count = task_count(chosen, tasks)
     episodes = [chosen.episode(labels, np.random.default_rng([seed, task])) for task in range(count)]
     return Plan(episodes, describe(chosen), seed, len(labels), hash_labels(labels))

@@ -27,9 +27,10 @@ from ..features.feature_set import FeatureSet
 from ..features.image_source import ImageSource
 from ..files import check_writable
 from ..progress import track
+from ..ranges import whole
 from .cells import Cell, Planned, plan_cells
 from .evaluate import evaluate
-from .grid import PRESETS, Grid, whole
+from .grid import MOST_JOBS, PRESETS, Grid
 from .plan import Plan, draw
 from .pool import spread
 from .record import Record
@@ -60,7 +61,8 @@ def run(grid: Grid, out: str | Path | None = None, jobs: int | None = None) -> O
 
     jobs: 1 runs in this process with all its threads; more start that many processes with one thread each.
     """
-    grid = replace(grid, out=Path(out or grid.out), jobs=whole("jobs", grid.jobs if jobs is None else jobs, 1))
+    jobs = whole("jobs", grid.jobs if jobs is None else jobs, 1, MOST_JOBS)
+    grid = replace(grid, out=Path(out or grid.out), jobs=jobs)
     runner = Runner(grid.images, grid.encoder)
     planned = plan_cells(grid, runner.load, runner.images)
     if grid.jobs > 1:

@@ -22,7 +22,6 @@ tasks as a plan with fewer.
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -30,9 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import SettingError, did_you_mean
+from ..ranges import MOST_IMAGES, checked_number, whole
 
 Indices = NDArray[np.int64]
 Episode = list[Indices]
+
+MOST_TASKS = 1_000_000  # of a plan, which is in memory
 
 
 @runtime_checkable
@@ -61,7 +63,7 @@ class Batches:
     k_max: int = 4
 
     def __post_init__(self) -> None:
-        _at_least(self, size=1, k_min=1, k_max=1)
+        _whole(self, "size", "k_min", "k_max")
         if self.k_max < self.k_min:
             raise SettingError(f"k_max must be at least k_min; got k_min={self.k_min}, k_max={self.k_max}.")
 
@@ -107,9 +109,8 @@ class DirichletStream:
     drop_last: bool = False
 
     def __post_init__(self) -> None:
-        _at_least(self, size=1)
-        if not 0 < self.gamma < math.inf:
-            raise SettingError(f"gamma must be a positive number; got {self.gamma!r}.")
+        _whole(self, "size")
+        object.__setattr__(self, "gamma", checked_number("gamma", self.gamma, above=0))
 
     def episode(self, labels: Indices, random: np.random.Generator) -> Episode:
         """One pass."""
@@ -137,7 +138,7 @@ class Separate:
     drop_last: bool = False
 
     def __post_init__(self) -> None:
-        _at_least(self, size=1)
+        _whole(self, "size")
 
     def episode(self, labels: Indices, random: np.random.Generator) -> Episode:
         """One pass."""
@@ -172,13 +173,11 @@ def _cut(stream: Indices, size: int, drop_last: bool) -> Episode:
     return batches
 
 
-def _at_least(scenario: Any, **bounds: int) -> None:
-    for name, low in bounds.items():
-        value = getattr(scenario, name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise SettingError(
-                f"{name} of a {scenario.kind} scenario must be a whole number from {low}; got {value!r}."
-            )
+def _whole(scenario: Any, *names: str) -> None:
+    """Check settings that are numbers of images or classes, and make them ints of Python."""
+    for name in names:
+        value = whole(f"{name} of a {scenario.kind} scenario", getattr(scenario, name), 1, MOST_IMAGES)
+        object.__setattr__(scenario, name, value)
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -200,9 +199,8 @@ _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 
 def task_count(scenario: Scenario, tasks: int | None = None) -> int:
     """The number of tasks of a plan: `tasks`, or the scenario's own number; one if nothing is random."""
-    if tasks is not None and (isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1):
-        raise SettingError(f"tasks must be a whole number from 1; got {tasks!r}.")
-    return 1 if isinstance(scenario, Whole) else tasks or scenario.default_tasks
+    number = scenario.default_tasks if tasks is None else whole("tasks", tasks, 1, MOST_TASKS)
+    return 1 if isinstance(scenario, Whole) else number
 
 
 def find_scenario(scenario: str | Scenario) -> Scenario:

@@ -88,15 +88,14 @@ def _default(f: dataclasses.Field[Any]) -> Any:
 
 def _values(hint: Any, meta: Mapping[str, Any]) -> str:
     from ..methods.contract import Method
+    from ..ranges import in_words
 
     if get_origin(hint) is Literal:
         return " or ".join(map(str, get_args(hint)))
     if hint is bool:
         return "true or false"
     kind = {int: "whole number", float: "number", str: "text", Method: "method"}.get(hint, str(hint))
-    low, above = meta.get("low"), meta.get("above")
-    limit = f" ≥ {low:g}" if low is not None else f" > {above:g}" if above is not None else ""
-    return kind + limit + ("" if meta.get("finite", True) else " or inf")
+    return f"{kind} {in_words(meta.get('low'), meta.get('above'), meta.get('high'))}".strip()
 
 
 @ls_app.command("scenarios")

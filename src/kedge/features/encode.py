@@ -15,13 +15,17 @@ from torch import Tensor
 from ..errors import FileError, InputError, KedgeError, SettingError
 from ..images.image_set import ImageSet
 from ..images.pixels import Preprocessing, open_image
+from ..memory import check_memory
+from ..ranges import seed_number, whole
+from ..words import count
 
 if TYPE_CHECKING:
     from ..encoders.encoder import Encoder
 
 AHEAD = 2  # batches that each worker decodes ahead
 WORTH_WORKERS = 1000  # images; fewer are decoded faster than worker processes start
-MOST_WORKERS = 8
+USUAL_WORKERS, MOST_WORKERS = 8, 256
+MOST_VIEWS, MOST_TOGETHER = 10_000, 1_000_000  # views of an image; pictures through the encoder at one time
 
 Skipped = tuple[int, str]  # the position of an image that could not be read, and why
 
@@ -95,14 +99,17 @@ def encode(
     """
     from torch.utils.data import DataLoader
 
-    limits = {"views": (views, 0), "batch_size": (batch_size, 1), "workers": (workers or 0, 0), "seed": (seed, 0)}
-    for name, (value, low) in limits.items():
-        if value < low:
-            raise SettingError(f"{name} must be at least {low}; got {value}.")
+    views, batch_size = whole("views", views, 0, MOST_VIEWS), whole("batch_size", batch_size, 1, MOST_TOGETHER)
+    seed = seed_number(seed)
     if workers is None:
-        workers = min(MOST_WORKERS, os.cpu_count() or 1) if len(images) - first >= WORTH_WORKERS else 0
-    decoder = _Decoder(images, encoder.preprocessing, views, max(1, batch_size // max(1, views)), seed, first)
+        workers = min(USUAL_WORKERS, os.cpu_count() or 1) if len(images) - first >= WORTH_WORKERS else 0
+    workers = whole("workers", workers, 0, MOST_WORKERS)
+    together = max(1, min(batch_size // max(1, views), len(images) - first))
+    decoder = _Decoder(images, encoder.preprocessing, views, together, seed, first)
     workers = min(workers, len(decoder))
+    pictures, (height, width) = together * max(1, views), encoder.preprocessing.size
+    needed = pictures * (1 + AHEAD * workers) * 3 * height * width * 4
+    check_memory(needed, f"{count(pictures, 'picture')} of {height}×{width} at one time", SettingError)
     loader: Iterable[_Decoded] = DataLoader(
         decoder,  # type: ignore[arg-type]  # it has len and []
         batch_size=None,  # each item is a batch

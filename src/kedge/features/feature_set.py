@@ -25,7 +25,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..arrays import Array, Integers, as_tensor, check_count, check_unit_rows, row_blocks, unit_rows, working
+from ..arrays import (
+    Array,
+    Integers,
+    as_integers,
+    as_tensor,
+    check_count,
+    check_unit_rows,
+    row_blocks,
+    unit_rows,
+    working,
+)
 from ..errors import FileError, InputError, KedgeError
 from ..files import existing
 from ..memory import check_memory
@@ -159,7 +169,7 @@ class FeatureSet:
 
     def take(self, indices: Integers | slice) -> FeatureSet:
         """The images at these positions, in this order; a slice does not copy."""
-        pick = range(len(self))[indices] if isinstance(indices, slice) else _positions(indices)
+        pick = _sliced(indices, len(self)) if isinstance(indices, slice) else _positions(indices, len(self))
         forward = isinstance(indices, slice) and (indices.step or 1) > 0  # torch has no negative steps
         rows: Any = indices if forward else torch.tensor(pick, dtype=torch.long)
         return replace(
@@ -355,36 +365,28 @@ def _split_paths(stored: Tensor) -> list[str]:
     return bytes(stored.numpy()).decode(errors="surrogateescape").split("\0")
 
 
-def _positions(indices: Integers) -> list[int]:
-    """Indices as a list. A boolean mask is an error: as numbers it would mean images 0 and 1, many times."""
-    positions = torch.as_tensor(indices)
-    if positions.numel() and (positions.dtype == torch.bool or positions.is_floating_point() or positions.dim() != 1):
-        dtype = str(positions.dtype).removeprefix("torch.")
-        raise InputError(
-            f"take needs a list of positions or a slice; got {dtype}. For a mask pass its nonzero positions."
-        )
+def _sliced(part: slice, n: int) -> range:
+    try:
+        return range(n)[part]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"take needs a list of positions or a slice of whole numbers; got {part}: {error}.") from error
+
+
+def _positions(indices: Integers, n: int) -> list[int]:
+    """Positions of some of n images as a list. A mask is an error: as numbers it would mean images 0 and 1, often."""
+    positions = as_integers(indices, "positions", "For a mask pass its nonzero positions, or pass a slice.")
+    outside = (positions < -n) | (positions >= n)
+    if outside.any():
+        raise InputError(f"there is no image {int(positions[outside][0])}: there are {n}, from 0 to {n - 1}.")
     return positions.tolist()
 
 
 def _checked_labels(labels: Integers, n: int, k: int) -> Tensor:
-    array = labels if isinstance(labels, Tensor) else np.array(labels)  # a copy: torch warns about read-only memory
-    if isinstance(array, Tensor):
-        whole = not (array.is_floating_point() or array.is_complex() or array.dtype == torch.bool)
-    else:
-        whole = array.dtype.kind in "iu"
-    if not whole or array.ndim != 1:
-        dtype = str(array.dtype).removeprefix("torch.")
-        raise InputError(
-            f"labels must be a vector of class numbers; got {dtype} of shape {tuple(array.shape)}. "
-            "Pass one whole number per image, counting classes from 0."
-        )
-    check_count(len(array), n, "labels")
-    checked = array.long() if isinstance(array, Tensor) else torch.from_numpy(array.astype(np.int64))
+    advice = "Count classes from 0, in the order of text_features."
+    checked = as_integers(labels, "labels", advice)
+    check_count(len(checked), n, "labels")
     outside = (checked < 0) | (checked >= k)
     if outside.any():
         row = int(outside.nonzero()[0])
-        raise InputError(
-            f"labels must be from 0 to {k - 1}; row {row} has {int(checked[row])}. "
-            "Count classes from 0, in the order of text_features."
-        )
+        raise InputError(f"labels must be from 0 to {k - 1}; row {row} has {int(checked[row])}. {advice}")
     return checked

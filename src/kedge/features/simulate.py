@@ -36,15 +36,16 @@ machines, are rounded away: the same seed gives the same features everywhere.
 from __future__ import annotations
 
 import math
-import numbers
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError, SettingError
+from ..memory import check_memory
 from ..progress import track
+from ..ranges import MOST_CLASSES, MOST_DIMENSIONS, MOST_IMAGES, checked_number, seed_number, whole
+from ..words import count
 from .feature_set import FeatureSet
 from .text_head import CLIP_LOGIT_SCALE
 
@@ -89,17 +90,17 @@ def simulate(
     The seed determines the classes: another n gives other images of the same classes.
     Memory: the n×d result and a few blocks.
     """
-    _check_whole("n", n, 1)
-    _check_whole("k", k, 1)
-    _check_whole("d", d, 8)
-    _check_whole("seed", seed, 0)
-    present = k if k_eff is None else _check_whole("k_eff", k_eff, 1, k)
+    n, k, d = whole("n", n, 1, MOST_IMAGES), whole("k", k, 1, MOST_CLASSES), whole("d", d, 8, MOST_DIMENSIONS)
+    seed = seed_number(seed)
+    present = k if k_eff is None else whole("k_eff", k_eff, 1, k)
     groups = max(1, round(k / CLASSES_PER_SUPERCLASS)) if superclasses is None else superclasses
-    _check_whole("superclasses", groups, 1, k)
-    _check_share("accuracy", accuracy, 0.0, 1.0, open_ends=True)
-    _check_share("text_cosine", text_cosine, IMAGE_TEXT, 0.99)
-    _check_share("visual", visual, 0.0, 1.0)
-    _check_share("shared_errors", shared_errors, 0.0, 1.0)
+    groups = whole("superclasses", groups, 1, k)
+    accuracy = checked_number("accuracy", accuracy, low=1e-6, high=1 - 1e-6)
+    text_cosine = checked_number("text_cosine", text_cosine, low=IMAGE_TEXT, high=0.99)
+    visual = checked_number("visual", visual, low=0, high=1)
+    shared_errors = checked_number("shared_errors", shared_errors, low=0, high=1)
+    needed = 4 * n * d + 40 * k * d + 8 * k * k  # the images; the classes, several times; their cosines
+    check_memory(needed, f"{count(n, 'image')} of {count(k, 'class')} in {count(d, 'dimension')}", SettingError)
 
     for_world, for_trials, for_labels, for_images = map(np.random.default_rng, np.random.SeedSequence(seed).spawn(4))
     world = _World.draw(for_world, k, d, groups, text_cosine)
@@ -121,16 +122,16 @@ def simulate(
         provenance={
             "simulated": True,
             "dataset": "simulated",
-            "n": int(n),
-            "k": int(k),
-            "d": int(d),
-            "k_eff": int(present),
-            "accuracy": float(accuracy),
-            "seed": int(seed),
-            "superclasses": int(groups),
-            "text_cosine": float(text_cosine),
-            "visual": float(visual),
-            "shared_errors": float(shared_errors),
+            "n": n,
+            "k": k,
+            "d": d,
+            "k_eff": present,
+            "accuracy": accuracy,
+            "seed": seed,
+            "superclasses": groups,
+            "text_cosine": text_cosine,
+            "visual": visual,
+            "shared_errors": shared_errors,
         },
     )
 
@@ -296,20 +297,3 @@ def _unit(x: Floats) -> Floats:
 def _rounded(x: Floats) -> Floats:
     """Round to float32: the last bits of cosines and powers differ between machines."""
     return x.astype(np.float32).astype(np.float64)
-
-
-def _check_whole(name: str, value: Any, low: int, high: int | None = None) -> int:
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not whole or value < low or (high is not None and value > high):
-        limits = f"from {low} to {high}" if high is not None else f"of at least {low}"
-        raise SettingError(f"{name} must be a whole number {limits}; got {value!r}.")
-    return int(value)
-
-
-def _check_share(name: str, value: Any, low: float, high: float, open_ends: bool = False) -> None:
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not low <= value <= high or (open_ends and value in (low, high)):
-        raise SettingError(
-            f"{name} must be a number {'between' if open_ends else 'from'} {low:g} "
-            f"{'and' if open_ends else 'to'} {high:g}; got {value!r}."
-        )

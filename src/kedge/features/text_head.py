@@ -8,7 +8,7 @@ prompt features, scaled to unit norm.
 
 from __future__ import annotations
 
-import reprlib
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,12 +21,13 @@ from ..arrays import Array, as_tensor, check_unit_rows, is_unit, row_blocks, uni
 from ..encoders.templates import as_templates
 from ..errors import InputError
 from ..progress import track
-from ..words import count, first_few
+from ..words import count, first_few, shown
 
 if TYPE_CHECKING:
     from ..encoders.encoder import Encoder
 
 CLIP_LOGIT_SCALE = 100.0
+LOGIT_SCALES = 1e-3, 1e6  # below, probabilities are uniform; above, they are 0 and 1
 PROMPTS_TOGETHER = 1024  # prompt features in memory at one time
 
 
@@ -50,14 +51,7 @@ class TextHead:
         """Check a k×d array of prototypes; `normalize` scales its rows to unit norm."""
         t = as_tensor(text_features, "text_features", ndim=2)
         check_unit_rows(t, "text_features", normalize=normalize)
-        try:
-            scale = float(logit_scale)
-        except (TypeError, ValueError):
-            scale = float("nan")
-        if not 0 < scale < float("inf"):
-            raise InputError(
-                f"logit_scale must be a positive number; got {logit_scale!r}. CLIP's is 100: the exp of its parameter."
-            )
+        scale = _logit_scale(logit_scale)
         names = tuple(f"class {j}" for j in range(len(t))) if class_names is None else texts(class_names, "class_names")
         if len(names) != len(t):
             raise InputError(f"{len(names)} class names for {len(t)} text features. Pass one name per row.")
@@ -122,6 +116,21 @@ class TextHead:
         return self if features is self.features else replace(self, features=features)
 
 
+def _logit_scale(value: Any) -> float:
+    """A logit scale as float: a number, or an array of one."""
+    low, high = LOGIT_SCALES
+    try:
+        scale = math.nan if isinstance(value, bool | str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last is torch's, of several entries or none
+        scale = math.nan
+    if not low <= scale <= high:
+        raise InputError(
+            f"logit_scale must be a number from {low:g} to {high:,.0f}; got {shown(value)}. "
+            "CLIP's is 100: the exp of its parameter."
+        )
+    return scale
+
+
 def text_head(encoder: Encoder, class_names: Sequence[str], templates: str | Sequence[str]) -> TextHead:
     """Compute the prototypes of the classes (k×d) with this encoder."""
     templates = as_templates(templates)
@@ -144,7 +153,7 @@ def texts(given: Iterable[Any], name: str, *, file_names: bool = False) -> tuple
     are not UTF-8 (as in `os.fsdecode`) and are kept.
     """
     if isinstance(given, str) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) != 1:
-        raise InputError(f"{name} must be a list of text; got {reprlib.repr(given)}.")
+        raise InputError(f"{name} must be a list of text; got {shown(given)}.")
     found = tuple(entry if isinstance(entry, str) else _text(entry, name) for entry in given)
     for row, text in enumerate(found):
         try:
@@ -158,7 +167,7 @@ def texts(given: Iterable[Any], name: str, *, file_names: bool = False) -> tuple
 
 def _text(entry: Any, name: str) -> str:
     if isinstance(entry, Iterable):
-        raise InputError(f"{name} must be a list of text; it has {reprlib.repr(entry)}.")
+        raise InputError(f"{name} must be a list of text; it has {shown(entry)}.")
     return str(entry)
 
 

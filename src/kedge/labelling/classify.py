@@ -19,6 +19,7 @@ from typing import Any
 
 from ..encoders.encoder import DEFAULT, Encoder
 from ..encoders.names import load_encoder
+from ..errors import SettingError
 from ..features.extract import extract
 from ..features.feature_set import FeatureSet
 from ..features.image_source import ImageSource
@@ -53,6 +54,8 @@ def classify(
     views: how many augmented views of each image to encode, if the method needs views; otherwise none are encoded.
     keep_features: a .safetensors file to keep the features in. An interrupted call can then be continued.
     """
+    if "known" in settings:
+        raise SettingError("classify takes no known labels. Extract the features, then kedge.adapt(features, known=…).")
     chosen = build(method, settings)
     found = image_set(images, classes)
     model = load_encoder(encoder, device=device)

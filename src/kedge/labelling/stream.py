@@ -32,6 +32,7 @@ from ..features.feature_set import FeatureSet
 from ..features.text_head import CLIP_LOGIT_SCALE, TextHead, check_same_dimension
 from ..methods.contract import Batch, Method, State, check_needs, check_state, known_labels
 from ..methods.registry import build, list_methods
+from ..methods.results import check_step
 from ..methods.settings import settings_of
 from ..schema import Whole
 from ..tensor_files import check_names, load_tensors, save_tensors
@@ -261,6 +262,8 @@ class Stream:
 def _head(text_features: Array | TextHead, logit_scale: float, normalize: bool) -> TextHead:
     if isinstance(text_features, TextHead):
         return text_features
+    if isinstance(text_features, FeatureSet):
+        raise InputError("text_features must be k×d prototypes or a TextHead; got a FeatureSet. Pass features.head.")
     return TextHead.from_arrays(text_features, logit_scale, normalize=normalize)
 
 
@@ -291,6 +294,7 @@ def _labelled(
         check_count(len(batch.views), len(batch.features), "views")
     with torch.no_grad():
         step = method.step(state, batch)
+        check_step(method, step, batch, state)
         if "log_zero_shot" in vars(batch):
             zero_shot = batch.log_zero_shot.exp()
         else:  # the method never computed zero-shot; exp in place saves memory
@@ -301,6 +305,8 @@ def _labelled(
 
 
 def _checked_rows(array: Array, name: str, ndim: int, head: TextHead, normalize: bool) -> Tensor:
+    if isinstance(array, FeatureSet):
+        raise InputError(f"{name} must be an array; got a FeatureSet. Pass features.{name}.")
     x = as_tensor(array, name, ndim)
     check_same_dimension(x, head, name)
     check_unit_rows(x, name, normalize=normalize)

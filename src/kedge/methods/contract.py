@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Protocol, runtime_checkable
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ..arrays import Integers
+from ..arrays import Integers, as_integers
 from ..errors import InputError
 from ..features.text_head import TextHead
 
@@ -147,21 +146,15 @@ def check_form(state: State | None, form: State | None) -> None:
 
 def known_labels(known: Integers, n: int, k: int) -> Tensor:
     """Labels given by a person (numpy, torch or list) as int64, n: each UNKNOWN, NONE or a class number 0…k−1."""
-    try:
-        found = known.detach().cpu().numpy() if isinstance(known, Tensor) else np.asarray(known)
-    except ValueError:
-        raise InputError("known must be whole numbers; got lists of different lengths. Use −1 if unknown.") from None
-    if found.dtype.kind not in "iu":
-        raise InputError(f"known must be whole numbers; got dtype {found.dtype}. Use class numbers, −1 if unknown.")
-    if found.shape != (n,):
-        raise InputError(f"known must have one entry per image, {n}; got shape {found.shape}. Use −1 if unknown.")
-    wrong = np.flatnonzero((found < NONE) | (found >= k))
+    advice = "Use −1 if unknown, −2 (kedge.NONE) if the image shows none of the classes."
+    found = as_integers(known, "known", advice)
+    if len(found) != n:
+        raise InputError(f"known must have one entry per image, {n}; got {len(found)}. {advice}")
+    wrong = ((found < NONE) | (found >= k)).nonzero()
     if len(wrong):
-        raise InputError(
-            f"known has {found[wrong[0]]} in row {wrong[0]}; the classes are 0 to {k - 1}. "
-            "Use −1 if unknown, −2 (kedge.NONE) if the image shows none of the classes."
-        )
-    return torch.from_numpy(found.astype(np.int64))
+        row = int(wrong[0])
+        raise InputError(f"known has {int(found[row])} in row {row}; the classes are 0 to {k - 1}. {advice}")
+    return found
 
 
 def unmet_needs(method: Method, *, views: bool, encoder: bool = False, known: bool = False) -> str:

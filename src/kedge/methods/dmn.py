@@ -42,8 +42,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..errors import InputError
+from ..errors import InputError, SettingError
 from ..features.text_head import TextHead
+from ..memory import check_memory
+from ..words import count
 from .contract import Batch, State, Step, Traits
 from .settings import Configured, setting
 from .solve.cache import Memory, entropy, turns
@@ -58,16 +60,20 @@ class DMN(Configured):
     name: ClassVar[str] = "dmn"
     traits: ClassVar[Traits] = Traits(paper="DMN", year=2024, scope="batch", memory="stream")
 
-    slots: int = setting(10, "L, images stored per class", low=1)
-    sharpness: float = setting(5.5, "b, how fast the weight of an entry falls with distance", low=0)
-    weight: float = setting(1.0, "w, weight of the memory relative to the text", low=0)
+    slots: int = setting(10, "L, images stored per class", low=1, high=1000)
+    sharpness: float = setting(5.5, "b, how fast the weight of an entry falls with distance", low=0, high=1e4)
+    weight: float = setting(1.0, "w, weight of the memory relative to the text", low=0, high=1e6)
     readout: Literal["probabilities", "logits"] = setting("probabilities", "p_mem is added to these, of zero-shot")
-    views: int = setting(0, "views per image for ŷ, including the image; 0 is the image alone", low=0)
-    confident: float = setting(0.1, "fraction of the views to keep: those with the lowest entropy, at least one", low=0)
+    views: int = setting(0, "views per image for ŷ, including the image; 0 is the image alone", low=0, high=1000)
+    confident: float = setting(
+        0.1, "fraction of the views to keep: those with the lowest entropy, at least one", low=0, high=1.0
+    )
     protocol: Literal["batch", "image"] = setting("batch", "store the batch, then label it; or image by image")
 
     def init(self, head: TextHead) -> State | None:
         """An empty memory."""
+        products = head.k * (self.slots + 1) ** 2 * head.features.element_size()  # of the entries of each class
+        check_memory(products, f"{count(self.slots, 'slot')} for each of {count(head.k, 'class')}", SettingError)
         return Memory.empty(head.k, self.slots, features=head.features[0]).state("memory")
 
     def step(self, state: State | None, batch: Batch) -> Step:
@@ -126,7 +132,7 @@ class DMN(Configured):
         """log of the mean ŷ of the views (b×v×d) with the lowest entropy, b×k."""
         b, v, _ = views.shape
         log_y = Batch(views.flatten(0, 1), head).log_zero_shot.view(b, v, -1)
-        keep = max(1, int(min(self.confident, 1.0) * v))
+        keep = max(1, int(self.confident * v))
         best = entropy(log_y).topk(keep, largest=False, sorted=False).indices
         chosen = log_y.gather(1, best[:, :, None].expand(-1, -1, head.k))
         return chosen.logsumexp(dim=1) - math.log(keep)

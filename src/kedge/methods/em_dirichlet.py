@@ -83,12 +83,14 @@ class EMDirichlet(Configured):
     name: ClassVar[str] = "em-dirichlet"
     traits: ClassVar[Traits] = Traits(paper="EM-Dirichlet", year=2024, scope="batch", memory="none")
 
-    scale: float = setting(30.0, "s = softmax(scale · x tᵀ)", above=0)
-    partition: float = setting(0.2, "λ = ⌊partition · K⌋ · n, weight of the partition complexity; 0 is off", low=0)
+    scale: float = setting(30.0, "s = softmax(scale · x tᵀ)", low=1e-3, high=1e6)
+    partition: float = setting(
+        0.2, "λ = ⌊partition · K⌋ · n, weight of the partition complexity; 0 is off", low=0, high=1e6
+    )
     matching: bool = setting(True, "match clusters to classes one to one at the end; else cluster k is class k")
-    iterations: int = setting(10, "iterations", low=1)
-    fit_steps: int = setting(1000, "maximum number of majorise-minimise steps of a fit", low=1)
-    fit_tol: float = setting(1e-11, "a fit stops when its relative squared step is below this", low=0)
+    iterations: int = setting(10, "iterations", low=1, high=50)
+    fit_steps: int = setting(1000, "maximum number of majorise-minimise steps of a fit", low=1, high=5000)
+    fit_tol: float = setting(1e-11, "a fit stops when its relative squared step is below this", low=0, high=1.0)
 
     @classmethod
     def released(cls, **settings: Any) -> EMDirichlet:

@@ -75,11 +75,11 @@ class Moon(Transductive):
     name: ClassVar[str] = "moon"
     traits: ClassVar[Traits] = Traits(paper="MOON", year=2026, scope="batch", memory="none")
 
-    temperature: float = setting(50.0, "log p is divided by this", above=0)
-    neighbours: int = setting(3, "m, neighbours per image", low=1)
-    laplacian: float = setting(1.0, "λ, weight of the graph", low=0)
-    kappa_max: float = setting(500.0, "bound on κ after the start", above=0)
-    iterations: int = setting(10, "iterations of a z-step and an M-step; one more z-step follows", low=0)
+    temperature: float = setting(50.0, "log p is divided by this; ∞ is without log p", low=1e-3, high=math.inf)
+    neighbours: int = setting(3, "m, neighbours per image", low=1, high=1000)
+    laplacian: float = setting(1.0, "λ, weight of the graph", low=0, high=1e6)
+    kappa_max: float = setting(500.0, "bound on κ after the start", low=1e-6, high=1e6)
+    iterations: int = setting(10, "iterations of a z-step and an M-step; one more z-step follows", low=0, high=1000)
 
     @torch.no_grad()
     def iterate(self, batch: Batch, nearest: Neighbours | None = None) -> Iterator[Iterate]:

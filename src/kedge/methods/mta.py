@@ -66,12 +66,12 @@ class MTA(Configured):
     name: ClassVar[str] = "mta"
     traits: ClassVar[Traits] = Traits(paper="MTA", year=2024, scope="image", memory="none", needs="views")
 
-    agreement: float = setting(4.0, "λ_q, weight of agreeing predictions", low=0)
-    smoothness: float = setting(0.2, "λ_y: larger makes the inlierness more uniform", above=0)
-    neighbours: float = setting(0.3, "fraction of the other views that define a bandwidth", above=0)
-    rounds: int = setting(5, "rounds of y-steps, then m-steps", low=0)
-    steps: int = setting(5, "maximum number of y-steps, and of m-steps, per round", low=1)
-    tol: float = setting(1e-6, "steps stop when the change is below this", low=0)
+    agreement: float = setting(4.0, "λ_q, weight of agreeing predictions", low=0, high=1e6)
+    smoothness: float = setting(0.2, "λ_y: larger makes the inlierness more uniform", low=1e-6, high=1e6)
+    neighbours: float = setting(0.3, "fraction of the other views that define a bandwidth", above=0, high=1.0)
+    rounds: int = setting(5, "rounds of y-steps, then m-steps", low=0, high=100)
+    steps: int = setting(5, "maximum number of y-steps, and of m-steps, per round", low=1, high=100)
+    tol: float = setting(1e-6, "steps stop when the change is below this", low=0, high=1.0)
 
     def init(self, head: TextHead) -> State | None:
         """No state."""

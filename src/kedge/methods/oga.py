@@ -56,8 +56,8 @@ class OGA(Configured):
     name: ClassVar[str] = "oga"
     traits: ClassVar[Traits] = Traits(paper="OGA", year=2025, scope="batch", memory="stream")
 
-    slots: int = setting(8, "images stored per class", low=1)
-    tau: float = setting(0.05, "τ', weight of the Gaussians relative to zero-shot", low=0)
+    slots: int = setting(8, "images stored per class", low=1, high=1000)
+    tau: float = setting(0.05, "τ', weight of the Gaussians relative to zero-shot", low=0, high=1e6)
     released_means: bool = setting(False, "means as in the authors' program: always divided by `slots`")
     half_memory: bool = setting(False, "round stored features to half precision, as the authors' program does")
 

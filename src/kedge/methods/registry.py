@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
@@ -11,6 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from ..errors import KedgeError, SettingError, did_you_mean
+from ..words import shown
 from .contract import Method, Traits
 from .settings import check_names, default_of, hints, parse
 
@@ -97,7 +97,7 @@ def build(method: str | Mapping[str, Any] | Method, settings: Mapping[str, Any] 
     if isinstance(method, type) or not isinstance(method, Method):
         raise SettingError(
             f"a method is a registered name ({', '.join(list_methods())}) "
-            f"or an object with name, traits, init and step; got {_one_line(reprlib.repr(method))}."
+            f"or an object with name, traits, init and step; got {shown(method)}."
         )
     if settings:
         raise SettingError(

@@ -83,19 +83,21 @@ class StatA(Configured):
     name: ClassVar[str] = "stata"
     traits: ClassVar[Traits] = Traits(paper="StatA", year=2025, scope="batch", memory="none")
 
-    alpha: float = setting(1.0, "anchor weight: 0 is maximum likelihood, ∞ keeps the anchors", low=0, finite=False)
+    alpha: float = setting(1.0, "anchor weight: 0 is maximum likelihood, ∞ keeps the anchors", low=0, high=math.inf)
     beta: Literal["hard", "soft"] = setting("hard", "counts behind β: by argmax (Eq. hard_beta_k) or by sums of z")
-    temperature: float = setting(50.0, "log p is divided by this", above=0)
+    temperature: float = setting(50.0, "log p is divided by this; ∞ is without log p", low=1e-3, high=math.inf)
     graph: Literal["neighbours", "dense"] = setting("neighbours", "m nearest neighbours, or all pairs")
-    neighbours: int = setting(3, "m, neighbours per image", low=1)
+    neighbours: int = setting(3, "m, neighbours per image", low=1, high=1000)
     search: Literal["auto", "exact", "approximate"] = setting(
         "auto", "of neighbours: exact, approximate, or auto: exact up to 100,000 images"
     )
-    laplacian: float = setting(1.0, "λ, weight of the graph", low=0)
+    laplacian: float = setting(1.0, "λ, weight of the graph", low=0, high=1e6)
     unit_means: bool = setting(True, "scale class means and their mix with the anchor to unit norm")
-    iterations: int = setting(10, "M-steps, each after `z_steps` z-steps; z-steps also end the solve", low=0)
-    z_steps: int = setting(5, "z-steps per iteration", low=1)
-    tol: float = setting(0.0, "stop early when no entry of z moves more than this in an iteration; 0 is off", low=0)
+    iterations: int = setting(10, "M-steps, each after `z_steps` z-steps, which also end the solve", low=0, high=1000)
+    z_steps: int = setting(5, "z-steps per iteration", low=1, high=100)
+    tol: float = setting(
+        0.0, "stop early when no entry of z moves more than this in an iteration; 0 is off", low=0, high=1.0
+    )
     objective: bool = setting(False, "put the objective after every step into info (costs time)")
     released_variance: bool = setting(False, "Σ' as the authors' program has it for n > 2500: divided once per chunk")
     compiled: bool = setting(True, "use the compiled solver if possible: float32, CPU, the extra `fast` installed")

@@ -53,16 +53,20 @@ class TDA(Configured):
     name: ClassVar[str] = "tda"
     traits: ClassVar[Traits] = Traits(paper="TDA", year=2024, scope="batch", memory="stream")
 
-    positive_slots: int = setting(3, "images per class in the positive cache", low=1)
-    positive_weight: float = setting(2.0, "a₊, weight of the positive cache", low=0)
-    positive_sharpness: float = setting(5.0, "b₊, how fast the weight of a positive entry falls with distance", low=0)
-    negative_slots: int = setting(2, "images per class in the negative cache", low=1)
-    negative_weight: float = setting(0.117, "a₋, weight of the negative cache", low=0)
-    negative_sharpness: float = setting(1.0, "b₋, how fast the weight of a negative entry falls with distance", low=0)
-    entropy_low: float = setting(0.2, "images enter the negative cache if H/log₂ K is above this", low=0)
-    entropy_high: float = setting(0.5, "and below this", low=0)
-    possible_low: float = setting(0.03, "possible classes of a negative entry have ŷ above this", low=0)
-    possible_high: float = setting(1.0, "and below this", low=0)
+    positive_slots: int = setting(3, "images per class in the positive cache", low=1, high=1000)
+    positive_weight: float = setting(2.0, "a₊, weight of the positive cache", low=0, high=1e6)
+    positive_sharpness: float = setting(
+        5.0, "b₊, how fast the weight of a positive entry falls with distance", low=0, high=1e4
+    )
+    negative_slots: int = setting(2, "images per class in the negative cache", low=1, high=1000)
+    negative_weight: float = setting(0.117, "a₋, weight of the negative cache", low=0, high=1e6)
+    negative_sharpness: float = setting(
+        1.0, "b₋, how fast the weight of a negative entry falls with distance", low=0, high=1e4
+    )
+    entropy_low: float = setting(0.2, "images enter the negative cache if H/log₂ K is above this", low=0, high=1.0)
+    entropy_high: float = setting(0.5, "and below this", low=0, high=1.0)
+    possible_low: float = setting(0.03, "possible classes of a negative entry have ŷ above this", low=0, high=1.0)
+    possible_high: float = setting(1.0, "and below this", low=0, high=1.0)
     protocol: Literal["batch", "image"] = setting("batch", "store the batch, then label it; or image by image")
 
     def init(self, head: TextHead) -> State | None:

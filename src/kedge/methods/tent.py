@@ -53,10 +53,10 @@ class Tent(Configured):
     name: ClassVar[str] = "tent"
     traits: ClassVar[Traits] = Traits(paper="TENT", year=2021, scope="batch", memory="stream", needs="encoder")
 
-    learning_rate: float = setting(0.001, "η; 0 is zero-shot", low=0)
-    steps: int = setting(10, "gradient steps per batch", low=0)
+    learning_rate: float = setting(0.001, "η; 0 is zero-shot", low=0, high=1.0)
+    steps: int = setting(10, "gradient steps per batch", low=0, high=500)
     optimiser: Literal["adam", "sgd"] = setting("adam", "Adam, or SGD with momentum")
-    momentum: float = setting(0.9, "momentum of SGD", low=0)
+    momentum: float = setting(0.9, "momentum of SGD", low=0, high=0.999)
 
     def init(self, head: TextHead) -> State | None:
         """An empty state: θ starts from the encoder of the first batch."""
@@ -147,6 +147,11 @@ def _encoder(batch: Batch) -> Callable[[dict[str, Tensor]], Tensor]:
             raise InputError(
                 f"the encoder gave features of shape {tuple(x.shape)} for images whose features have shape "
                 f"{tuple(like.shape)}. Pass the images of these features, and the encoder they come from."
+            )
+        if not bool(x.isfinite().all()):
+            raise InputError(
+                "the encoder gave NaN or infinite features. Choose a smaller learning_rate, or check "
+                "the images for NaN."
             )
         check_unit_rows(x.detach(), "encoder(images)")
         return x

@@ -35,6 +35,7 @@ Deviations
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -69,12 +70,14 @@ class TransCLIP(Transductive):
     traits: ClassVar[Traits] = Traits(paper="TransCLIP", year=2024, scope="batch", memory="none")
 
     start: Literal["text", "confident"] = setting("text", "means start at the prototypes or at confident images")
-    confident: int = setting(8, 'images per class in the means of start="confident"', low=1)
-    temperature: float = setting(50.0, "log p is divided by this", above=0)
-    neighbours: int = setting(3, "m, neighbours per image", low=1)
-    laplacian: float = setting(1.0, "λ, weight of the graph", low=0)
-    iterations: int = setting(10, "iterations of `z_steps` z-steps and an M-step; `z_steps` more follow", low=0)
-    z_steps: int = setting(5, "z-steps per iteration", low=1)
+    confident: int = setting(8, 'images per class in the means of start="confident"', low=1, high=1000)
+    temperature: float = setting(50.0, "log p is divided by this; ∞ is without log p", low=1e-3, high=math.inf)
+    neighbours: int = setting(3, "m, neighbours per image", low=1, high=1000)
+    laplacian: float = setting(1.0, "λ, weight of the graph", low=0, high=1e6)
+    iterations: int = setting(
+        10, "iterations of `z_steps` z-steps and an M-step; `z_steps` more follow", low=0, high=1000
+    )
+    z_steps: int = setting(5, "z-steps per iteration", low=1, high=100)
     released_variance: bool = setting(False, "Σ as in the program for n > 2500: divided once per chunk")
 
     @torch.no_grad()

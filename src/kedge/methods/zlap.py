@@ -39,7 +39,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ..errors import SettingError
 from ..features.text_head import TextHead
 from .contract import Batch, State, Step, Traits
 from .settings import Configured, setting
@@ -54,16 +53,11 @@ class ZLaP(Configured):
     name: ClassVar[str] = "zlap"
     traits: ClassVar[Traits] = Traits(paper="ZLaP", year=2024, scope="batch", memory="none")
 
-    neighbours: int = setting(5, "nearest images (including itself) and nearest texts of an image", low=1)
-    power: float = setting(5.0, "weights between image and text are raised to this", above=0)
-    damping: float = setting(0.3, "γ, how far labels propagate: below 1", low=0)
-    tol: float = setting(1e-6, "stop at this residual, relative to the right-hand side", above=0)
-    iterations: int = setting(50, "maximum number of conjugate-gradient steps", low=1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.damping >= 1:
-            raise SettingError(f"damping must be less than 1; got {self.damping!r}.")
+    neighbours: int = setting(5, "nearest images (including itself) and nearest texts of an image", low=1, high=1000)
+    power: float = setting(5.0, "weights between image and text are raised to this", low=1e-3, high=1e3)
+    damping: float = setting(0.3, "γ, how far labels propagate", low=0, high=0.9999)
+    tol: float = setting(1e-6, "stop at this residual, relative to the right-hand side", low=1e-12, high=1.0)
+    iterations: int = setting(50, "maximum number of conjugate-gradient steps", low=1, high=10_000)
 
     def init(self, head: TextHead) -> State | None:
         """No state: each batch is solved separately."""

@@ -14,6 +14,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ...errors import SettingError
+from ...memory import check_memory
+from ...words import count
 from ..contract import State
 
 Protocol = Literal["batch", "image"]  # who is remembered before who is labelled
@@ -42,7 +45,12 @@ class Memory:
 
     @classmethod
     def empty(cls, k: int, slots: int, **like: Tensor) -> Memory:
-        """An empty memory. `like`: for each kind of entry, a tensor of its shape and type."""
+        """An empty memory. `like`: for each kind of entry, a tensor of its shape and type.
+
+        Raises SettingError if there is no room: a step holds the state, its copy, and both beside the newcomers.
+        """
+        needed = 4 * k * slots * sum(entry.numel() * entry.element_size() for entry in like.values())
+        check_memory(needed, f"{count(slots, 'slot')} for each of {count(k, 'class')}", SettingError)
         first = next(iter(like.values()))
         return cls(
             torch.full((k, slots), torch.inf, dtype=first.dtype, device=first.device),

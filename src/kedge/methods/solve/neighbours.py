@@ -25,6 +25,8 @@ import torch
 from torch import Tensor
 
 from ...arrays import unit
+from ...errors import SettingError
+from ...memory import check_memory
 from ...progress import track
 from .compiling import compiled_form
 
@@ -39,6 +41,8 @@ TRAINING, ROUNDS = 64, 8  # images per centre that k-means sees, and how often i
 SEED = 0
 LOWEST = -3e38  # as a similarity: there is no neighbour yet. Not −∞, which compiled kernels rule out
 INDEX_ENTRIES = 1 << 27  # of the lists each image looks into, n×p, at most: 1 GB
+LARGE_GRAPH = 1 << 22  # edges from which memory is checked
+GRAPH_BYTES = 64  # per edge: its index and similarity, and the graph both ways with what sorting it takes
 ROUNDING = 1e-6  # of a similarity, between two ways to compute it
 
 
@@ -63,6 +67,8 @@ def nearest_neighbours(x: Tensor, m: int, *, search: Search = "auto", compiled: 
     m = min(m, n - 1)
     if m == 0:
         return Neighbours(torch.empty(n, 0, dtype=torch.long, device=x.device), x.new_empty(n, 0))
+    if n * m > LARGE_GRAPH:
+        check_memory(n * m * GRAPH_BYTES, f"{m:,} neighbours of each of {n:,} images", SettingError)
     fast = compiled_form("compiled_neighbours", x) if compiled else None
     if search == "approximate" or (search == "auto" and n > EXACT_UP_TO):
         return _approximate(x, m, fast.keep_best if fast else _keep_best)
