@@ -251,7 +251,7 @@ class GivesNan(Plain):
 
 def test_what_is_refused() -> None:
     features = by_hand()
-    with pytest.raises(ContractError, match="plain gave probabilities that are not finite, in task 0"):
+    with pytest.raises(ContractError, match="method 'plain' gave NaN or infinite probabilities for 6 of 6"):
         evaluate(GivesNan(), features, "all")
     with pytest.raises(InputError, match="needs labels"):
         evaluate("stata", replace(features, labels=None), "all")
