@@ -19,6 +19,13 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
+def duration(seconds: float) -> str:
+    """`40 s`, `12 min`, `3.5 h`."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
+
+
 def first_few(names: Sequence[str], shown: int = 5) -> str:
     """`cat, dog, bird, … (7 more)`."""
     more = f", … ({len(names) - shown:,} more)" if len(names) > shown else ""

@@ -85,7 +85,7 @@ def test_failures_are_told_and_the_exit_code_is_1(birds: Path, monkeypatch: pyte
     assert ran.code == 1
     assert ran.err == (
         "failed: zero-shot on birds, very-low, seed 0: ValueError: it is Monday\n"
-        "1 of 2 cells failed; the next run tries them again.\n"
+        "1 of 2 cells failed; the next run tries again.\n"
     )
     (failed,) = json.loads(ran.out)["failed"]
     assert (failed["label"], failed["error"]) == ("zero-shot", "ValueError: it is Monday")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from .._version import __version__
 from ..errors import SettingError
 from ..words import count, percent
 from ._app import Json, Normalize, Quiet, app
-from ._show import print_json, show_skipped, tell
+from ._show import print_json, show_skipped, stdout, tell
 
 
 @app.command()
@@ -118,7 +117,8 @@ def adapt(
         rows = {} if file else {"rows": list(predictions.rows())}
         print_json({**summary, "skipped": predictions.skipped, "settings": settings_of(chosen), **origin, **rows})
     elif not file:
-        predictions.write_csv(sys.stdout)
+        with stdout() as rows_out:
+            predictions.write_csv(rows_out)
     if not quiet:
         _show_summary(summary)
         show_skipped(predictions.skipped)

@@ -103,10 +103,10 @@ def extract(
                 strict=strict,
                 seed=seed,
             )
-        except KeyboardInterrupt:
-            if not quiet:
-                tell(f"stopped. Finished work is in {out}.parts; run the command again to continue.")
-            raise
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt(
+                f"stopped. Finished work is in {out}.parts; run the command again to continue."
+            ) from error
     seconds = time.perf_counter() - start
     summary = {
         "features": str(out),

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from ._app import Json, ls_app
-from ._show import print_json, print_table
+from ._show import print_json, print_table, stdout
 
 
 @ls_app.command("methods")
@@ -43,7 +43,8 @@ def ls_methods(
     if as_json:
         print_json(about)
         return
-    print(f"{name}: {about['doc']}" + ("" if about["settings"] else " It has no settings."))
+    with stdout() as out:
+        out.write(f"{name}: {about['doc']}" + ("\n" if about["settings"] else " It has no settings.\n"))
     if about["settings"]:
         print_table(about["settings"])
 

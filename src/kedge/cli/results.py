@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ._app import app
-from ._show import tell
+from ._show import stdout, tell
 
 Results = Annotated[
     list[Path], typer.Argument(metavar="RESULTS...", help="Output folders of `kedge bench`, or record files.")
@@ -43,7 +42,8 @@ def table(
     from ..report.pivot import pivot
 
     tables = pivot(load_records(results), rows, cols, value)
-    sys.stdout.write(render(tables, format))
+    with stdout() as out:
+        out.write(render(tables, format))
     for note in (note for table in tables for note in table.notes):
         tell(f"note: {note}")
 
