@@ -92,6 +92,12 @@ app.add_typer(ls_app, name="ls")
 FeatureFile = Annotated[Path, typer.Argument(metavar="FEATURES", help="A .safetensors or .npz feature file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Normalize = Annotated[bool, typer.Option("--normalize", help="Scale rows to unit norm.")]
+RawCsv = Annotated[
+    bool,
+    typer.Option(
+        "--raw-csv", help="Leave text in CSV as it is; by default ' comes before a leading = + - @, tab, return."
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors on stderr.")]
 
 

@@ -13,7 +13,7 @@ import typer
 from .._version import __version__
 from ..errors import SettingError
 from ..words import count, percent
-from ._app import Json, Normalize, Quiet, app
+from ._app import Json, Normalize, Quiet, RawCsv, app
 from ._show import print_json, show_skipped, stdout, tell
 
 
@@ -50,6 +50,7 @@ def adapt(
     sort_into: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A new folder: copy the images into its sub-folders by label.")
     ] = None,
+    raw_csv: RawCsv = False,
     normalize: Normalize = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -111,14 +112,14 @@ def adapt(
         if sort_into:  # before the rows are written, since it may fail
             sort(predictions, sort_into)
         if file:
-            predictions.write(file)
+            predictions.write(file, raw_csv)
     if as_json:
         origin = {"source": source, "sha256": predictions.features.hash, "kedge": __version__}
         rows = {} if file else {"rows": list(predictions.rows())}
         print_json({**summary, "skipped": predictions.skipped, "settings": settings_of(chosen), **origin, **rows})
     elif not file:
         with stdout() as rows_out:
-            predictions.write_csv(rows_out)
+            predictions.write_csv(rows_out, raw_csv)
     if not quiet:
         _show_summary(summary)
         show_skipped(predictions.skipped)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ._app import app
+from ._app import RawCsv, app
 from ._show import stdout, tell
 
 Results = Annotated[
@@ -28,6 +28,7 @@ def table(
         str, typer.Option(metavar="SCORE", help="accuracy, gain, macro, harmed, worst, calibration_error, seconds, …")
     ] = "accuracy",
     format: Annotated[str, typer.Option(metavar="KIND", help="text, md, csv, json or latex.")] = "text",
+    raw_csv: RawCsv = False,
 ) -> None:
     """Show records as tables, one per scenario and encoder, averaged over seeds.
 
@@ -43,7 +44,7 @@ def table(
 
     tables = pivot(load_records(results), rows, cols, value)
     with stdout() as out:
-        out.write(render(tables, format))
+        out.write(render(tables, format, raw_csv))
     for note in (note for table in tables for note in table.notes):
         tell(f"note: {note}")
 
