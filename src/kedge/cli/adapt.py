@@ -46,6 +46,9 @@ def adapt(
     keep_features: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Keep the features of the images, as .safetensors.")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace other features in the file of --keep-features.")
+    ] = False,
     out: Annotated[str, typer.Option(metavar="FILE", help=".csv, .json or .parquet file; -: CSV on stdout.")] = "-",
     sort_into: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A new folder: copy the images into its sub-folders by label.")
@@ -106,7 +109,7 @@ def adapt(
             if images.note and not quiet:
                 tell(images.note)
             start = time.perf_counter()
-            predictions = classify(images, method=chosen, workers=None, **given)
+            predictions = classify(images, method=chosen, workers=None, force=force, **given)
         seconds = time.perf_counter() - start
         summary = {**predictions.summary(), "seconds": seconds}
         if sort_into:  # before the rows are written, since it may fail

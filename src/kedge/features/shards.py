@@ -6,7 +6,7 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
@@ -27,9 +27,10 @@ JOB, LOCK = "job.json", "lock"
 class Parts:
     """The shards of one job. As a context manager it locks the folder, and removes it if it is empty."""
 
-    def __init__(self, out: Path, job: dict[str, Any]) -> None:
+    def __init__(self, out: Path, job: dict[str, Any], force: bool = False) -> None:
         self.folder = out.with_name(out.name + ".parts")
         self.job: dict[str, Any] = json.loads(json.dumps(job))
+        self.force = force  # replace the shards of another job
         self._lock: IO[str] | None = None
         self._removed = False
 
@@ -40,6 +41,8 @@ class Parts:
         except OSError as error:
             raise FileError(f"cannot write to {self.folder}: {error.strerror}. Choose another place.") from error
         _keep_others_out(self._lock, self.folder)
+        if self.force and self.shards():
+            self._drop_other_job()
         if kept := self.shards():
             self._check_job()
             for path in set(self.folder.glob("[0-9]*-[0-9]*.safetensors")) - set(kept):
@@ -57,17 +60,20 @@ class Parts:
 
     def _check_job(self) -> None:
         """Raise FileError if the shards belong to another job."""
-        again = f"To continue it, use the same options; to start over, delete {self.folder}."
+        again = "To continue it, use the same options; to start over, use --force (force=True)."
         try:
             there = json.loads((self.folder / JOB).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise FileError(f"{self.folder} has shards, but no readable {JOB} ({error}). {again}") from error
-        other = [name for name in {**there, **self.job} if there.get(name) != self.job.get(name)]
-        if other:
-            values = f" ({there.get(other[0])} there, {self.job.get(other[0])} now)"
-            named = other[0].replace("_", " ") + (values if len(values) < 100 else "")
-            more = f" and {len(other) - 1} more" if len(other) > 1 else ""
-            raise FileError(f"{self.folder} is an unfinished extraction with another {named}{more}. {again}")
+        if other := difference(there, self.job):
+            raise FileError(f"{self.folder} is an unfinished extraction with another {other}. {again}")
+
+    def _drop_other_job(self) -> None:
+        try:
+            self._check_job()
+        except FileError:
+            for path in self.shards():
+                path.unlink()
 
     def shards(self) -> list[Path]:
         """The shards from the first image on, up to the first gap."""
@@ -130,6 +136,16 @@ class Parts:
         """Delete the folder."""
         self._removed = True
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def difference(there: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """How a job differs from the present one, in a few words; "" if it does not."""
+    other = [name for name in {**there, **now} if there.get(name) != now.get(name)]
+    if not other:
+        return ""
+    values = f" ({there.get(other[0])} there, {now.get(other[0])} now)"
+    more = f" and {len(other) - 1} more" if len(other) > 1 else ""
+    return other[0].replace("_", " ") + (values if len(values) < 100 else "") + more
 
 
 class ShardWriter:

@@ -40,6 +40,7 @@ def classify(
     keep_features: str | Path | None = None,
     workers: int | None = 0,
     device: str = "auto",
+    force: bool = False,
     **settings: Any,
 ) -> Predictions:
     """Label images jointly.
@@ -47,7 +48,9 @@ def classify(
     images, classes, encoder, templates, workers, device: see `kedge.extract`.
     method: a registered name (see `kedge.list_methods()`) with its **settings, or a method object.
     views: how many augmented views of each image to encode, if the method needs views; otherwise none are encoded.
-    keep_features: a .safetensors file to keep the features in. An interrupted call can then be continued.
+    keep_features: a .safetensors file to keep the features in. An interrupted call can then be continued, and a call
+        with the same images, classes and encoder uses the file again.
+    force: replace a file, kept by keep_features, of another job.
     """
     chosen = build(method, settings)
     found = image_set(images, classes)
@@ -60,6 +63,7 @@ def classify(
             templates=templates,
             views=views if chosen.traits.needs == "views" else 0,
             workers=workers,
+            force=force,
         )
         skipped = {entry["path"] for entry in features.provenance["skipped"]}
         read = [i for i, path in enumerate(found.paths) if path not in skipped]
