@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -68,6 +69,9 @@ def existing(path: str | Path) -> Path:
 
 def _status(path: Path) -> os.stat_result | None:
     """The status of the path; None if nothing is there."""
+    if address := re.match(r"([a-z][a-z0-9]+):/(?!/?$)", str(path)):  # Path makes one / of two
+        where = str(path).replace(":/", "://", 1)
+        raise FileError(f"{where} is an address ({address[1]}); kedge uses local files. Download it first.")
     try:
         return path.stat()
     except (FileNotFoundError, NotADirectoryError):
