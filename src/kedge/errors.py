@@ -47,8 +47,6 @@ def did_you_mean(word: str, options: Iterable[str]) -> str:
     for spelling in (word.lower().replace("_", "-"), word.lower()):
         for near in difflib.get_close_matches(spelling, options, cutoff=CLOSE):
             given, known = (re.sub(r"\d", "", text) for text in (spelling, near))
-            if (
-                difflib.SequenceMatcher(None, given, known).ratio() >= CLOSE
-            ):  # equal numbers make no name: cifar10, ucf101
+            if difflib.SequenceMatcher(None, given, known).ratio() >= CLOSE:  # unlike cifar10 and ucf101
                 return f"; did you mean {near!r}?"
     return "; choose from " + ", ".join(options) if options else ""
