@@ -19,7 +19,7 @@ SOURCE = Path(kedge.__file__)
 def typed_names() -> dict[str, str]:
     """Name → module, of the imports below `if TYPE_CHECKING:`."""
     (block,) = (node for node in ast.parse(SOURCE.read_text(encoding="utf-8")).body if isinstance(node, ast.If))
-    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom) and node.level]
     return {alias.name: node.module or "" for node in imports for alias in node.names}
 
 

@@ -6,11 +6,13 @@ Names are loaded at first use, so that `import kedge` and `kedge --help` do not 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 
+TYPE_CHECKING = False  # without importing typing: the command line should start, and stop, at once
 if TYPE_CHECKING:
+    from typing import Any
+
     from .benchmark.evaluate import evaluate
     from .benchmark.grid import Grid
     from .benchmark.record import Record, load_records

@@ -89,6 +89,7 @@ def _demo(out: Path, quick: bool, jobs: int, seed: int) -> Demo:
         views=QUICK_VIEWS if quick else VIEWS,
         workers=1 if jobs > 1 else 0,
         seed=seed,
+        force=True,
     )
     outcomes = [
         run(_grid(made["features"], scenarios, tasks, out / "records", jobs, seed))

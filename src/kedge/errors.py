@@ -11,7 +11,10 @@ KedgeError
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+CLOSE = 0.65  # from 0 to 1: how alike two words must be for one to be suggested for the other
 
 
 class KedgeError(Exception):
@@ -41,9 +44,9 @@ class ContractError(KedgeError, AssertionError):
 def did_you_mean(word: str, options: Iterable[str]) -> str:
     """`"; did you mean 'stata'?"` if an option is close to the word, else the list of all options."""
     options = list(options)
-    near = difflib.get_close_matches(word.lower().replace("_", "-"), options, n=1) or difflib.get_close_matches(
-        word.lower(), options, n=1
-    )
-    if near:
-        return f"; did you mean {near[0]!r}?"
+    for spelling in (word.lower().replace("_", "-"), word.lower()):
+        for near in difflib.get_close_matches(spelling, options, cutoff=CLOSE):
+            given, known = (re.sub(r"\d", "", text) for text in (spelling, near))
+            if difflib.SequenceMatcher(None, given, known).ratio() >= CLOSE:  # unlike cifar10 and ucf101
+                return f"; did you mean {near!r}?"
     return "; choose from " + ", ".join(options) if options else ""

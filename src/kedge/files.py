@@ -93,6 +93,9 @@ def check_local(path: str | Path) -> None:
 
 def _status(path: Path) -> os.stat_result | None:
     """The status of the path; None if nothing is there."""
+    if address := re.match(r"([a-z][a-z0-9]+):/(?!/?$)", str(path)):  # Path makes one / of two
+        where = str(path).replace(":/", "://", 1)
+        raise FileError(f"{where} is an address ({address[1]}); kedge uses local files. Download it first.")
     try:
         return path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,23 +1,46 @@
-"""Progress bars and notices. The library shows none by default; the command line turns them on.
+"""Progress and messages on standard error. The library shows none by default; the command line turns them on.
 
-with progress.on_stderr():
-    kedge.adapt(...)
+    with progress.on_stderr():
+        kedge.adapt(...)
+
+On a terminal, progress is a bar. Elsewhere, work that takes long says now and then how far it is.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, TypeVar
+from typing import TextIO, TypeVar
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
+from .words import duration, percent, printable
 
 T = TypeVar("T")
-_display: ContextVar[Progress | None] = ContextVar("kedge_progress", default=None)
+Advance = Callable[[int], None]
+Display = Callable[[int, str, str, int], AbstractContextManager[Advance]]  # total, what, unit, done
+_display: ContextVar[Display | None] = ContextVar("kedge_progress", default=None)
 _say: ContextVar[Callable[[str], None] | None] = ContextVar("kedge_notices", default=None)
+OFTEN, SELDOM = 5.0, 30.0  # seconds between two lines: at least, and at most if the work goes on
+
+
+def tell(text: str) -> None:
+    """Print one line on standard error; if that is impossible, nothing. Foreign text cannot control a terminal."""
+    try:
+        print(printable(text), file=sys.stderr, flush=True)
+    except OSError:
+        discard(sys.stderr)
+
+
+def discard(stream: TextIO) -> None:
+    """Let a stream that cannot be written lose its content; otherwise Python complains when it ends."""
+    with contextlib.suppress(OSError, ValueError):  # a stream without a number
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
 
 def notice(text: str) -> None:
@@ -26,43 +49,70 @@ def notice(text: str) -> None:
         say(text)
 
 
+def noticed() -> bool:
+    """Are notices shown?"""
+    return _say.get() is not None
+
+
 def track(items: Sequence[T], what: str) -> Iterable[T]:
-    """Iterate over the items, with a progress bar named `what` if bars are shown."""
-    display = _display.get()
-    return items if display is None else _bar(display, items, what)
+    """Iterate over the items, with progress named `what` if progress is shown."""
+    return items if _display.get() is None else _tracked(items, what)
 
 
-def _bar(display: Progress, items: Sequence[T], what: str) -> Iterator[T]:
-    task = display.add_task(what, total=len(items))
-    try:
+def _tracked(items: Sequence[T], what: str) -> Iterator[T]:
+    with counting(len(items), what) as advance:
         for item in items:
             yield item
-            display.advance(task)
-    finally:
-        display.remove_task(task)
+            advance(1)
 
 
 @contextlib.contextmanager
-def counting(total: int, what: str, unit: str, done: int = 0) -> Iterator[Callable[[int], None]]:
-    """A function that advances a bar named `what` by a number; the bar shows `unit`s per second."""
+def counting(total: int, what: str, unit: str = "", done: int = 0) -> Iterator[Advance]:
+    """A function that advances the progress named `what` by a number; it shows `unit`s per second."""
     display = _display.get()
     if display is None:
         yield lambda count: None
         return
-    task = display.add_task(what, total=total, completed=done, unit=unit)
-    try:
-        yield lambda count: display.advance(task, count)
-    finally:
-        display.remove_task(task)
+    with display(total, printable(what), unit, done) as advance:
+        yield advance
 
 
 @contextlib.contextmanager
 def on_stderr() -> Iterator[None]:
-    """Show notices on standard error inside the block and, if it is a terminal, bars. Finished bars disappear."""
+    """Show notices and progress on standard error inside the block. Finished bars disappear."""
     if not sys.stderr.isatty():
-        with _set(_say, lambda text: print(text, file=sys.stderr, flush=True)):
+        with _set(_display, _lines), _set(_say, tell):
             yield
         return
+    with _bars() as (display, say), _set(_display, display), _set(_say, say):
+        yield
+
+
+@contextlib.contextmanager
+def _lines(total: int, what: str, unit: str, done: int) -> Iterator[Advance]:
+    """A line at every tenth of the work, but not more often than OFTEN; and a line every SELDOM seconds."""
+    first, start = done, time.monotonic()
+    last, tenth = start, 10 * done // max(total, 1)
+
+    def advance(count: int) -> None:
+        nonlocal done, last, tenth
+        done += count
+        now = time.monotonic()
+        reached = 10 * done // max(total, 1)
+        if now - last < (OFTEN if reached > tenth else SELDOM) or done >= total:
+            return
+        last, tenth = now, reached
+        speed = (done - first) / (now - start)
+        rate = f", {speed:,.1f} {unit}/s" if unit else ""
+        left = duration((total - done) / speed)
+        tell(f"{what}: {done:,} of {total:,} ({percent(done / total)}){rate}, about {left} left")
+
+    yield advance
+
+
+@contextlib.contextmanager
+def _bars() -> Iterator[tuple[Display, Callable[[str], None]]]:
+    """Bars, and a function that prints a line above them."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -81,19 +131,25 @@ def on_stderr() -> Iterator[None]:
             unit = task.fields.get("unit")
             return f"{task.speed:,.1f} {unit}/s" if unit and task.speed else ""
 
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn()
-    console = Console(stderr=True)
-    with (
-        Progress(*columns, console=console, transient=True) as display,
-        _set(_display, display),
-        _set(_say, lambda text: console.print(text, highlight=False)),
-    ):
-        yield
+    name = TextColumn("{task.description}", markup=False)
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
+    columns = name, BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True) as bars:
+
+        @contextlib.contextmanager
+        def bar(total: int, what: str, unit: str, done: int) -> Iterator[Advance]:
+            task = bars.add_task(what, total=total, completed=done, unit=unit)
+            try:
+                yield lambda count: bars.advance(task, count)
+            finally:
+                bars.remove_task(task)
+
+        yield bar, lambda text: console.print(printable(text))
 
 
 @contextlib.contextmanager
 def hidden() -> Iterator[None]:
-    """Show no bars inside the block: for many small steps, bars take longer than the steps."""
+    """Show no progress inside the block: for many small steps, it takes longer than the steps."""
     with _set(_display, None):
         yield
 

@@ -1,10 +1,13 @@
-"""Numbers and names in messages, and text from files made safe to show."""
+"""Numbers and names in messages, and text from files made safe to show and to write."""
 
 from __future__ import annotations
 
+import csv
 import re
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, TextIO
 
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -18,6 +21,13 @@ def count(number: int, what: str) -> str:
 def percent(share: float) -> str:
     """`65.3 %` for 0.653."""
     return f"{100 * share:.1f} %"
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `12 min`, `3.5 h`."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
 
 
 def first_few(names: Sequence[str], shown: int = 5) -> str:
@@ -50,3 +60,17 @@ def neutral(text: str) -> str:
 def without_neutral(text: str) -> str:
     """The text of a field that may have gone through `neutral`."""
     return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+
+
+def write_csv(file: TextIO, columns: Sequence[str], rows: Iterable[Mapping[str, Any]], raw: bool = False) -> None:
+    """Write a header and rows as CSV, with \\n after each. Text is made neutral unless it should stay `raw`."""
+
+    def field(value: Any) -> Any:
+        if isinstance(value, bool):
+            return str(value).lower()
+        return neutral(value) if isinstance(value, str) and not raw else value
+
+    # the writer quotes a field with a return only if returns end its lines
+    writer = csv.writer(SimpleNamespace(write=lambda line: file.write(line.removesuffix("\r\n") + "\n")))
+    writer.writerow(map(field, columns))
+    writer.writerows([field(row.get(name)) for name in columns] for row in rows)

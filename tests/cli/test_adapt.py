@@ -211,13 +211,13 @@ def test_an_unexpected_error_keeps_its_traceback(tmp_path: Path, monkeypatch: py
         main(["adapt", str(npz(tmp_path))])
 
 
-def test_ctrl_c_is_quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*args: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(predictions.Predictions, "summary", interrupt)
     ran = run("adapt", npz(tmp_path), "--out", tmp_path / "rows.csv")
-    assert (ran.code, ran.out, ran.err) == (130, "", "")
+    assert (ran.code, ran.out, ran.err) == (130, "", "stopped\n")
     assert not (tmp_path / "rows.csv").exists()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -36,7 +37,11 @@ TWO = ["--method", "zero-shot", "--method", "stata"]
 def test_bench_table_and_back(birds: Path) -> None:
     ran = run("bench", birds, *FAST, *TWO, "--seed", 0, "--seed", 1)
     assert (ran.code, ran.out) == (0, "")
-    assert ran.err == "4 cells: 4 run, 0 done before → kedge-bench\nto show them: kedge table kedge-bench\n"
+    assert re.fullmatch(r"about \d+ s for 4 cells", ran.err.splitlines()[0])
+    assert ran.err.splitlines()[1:] == [
+        "4 cells: 4 run, 0 done before → kedge-bench",
+        "to show them: kedge table kedge-bench",
+    ]
     assert run("bench", birds, *FAST, *TWO, "--seed", 1).err.startswith("2 cells: 0 run, 2 done before")
 
     records = load_records(["kedge-bench"])
@@ -83,9 +88,10 @@ def test_failures_are_told_and_the_exit_code_is_1(birds: Path, monkeypatch: pyte
         patched.setattr(zero_shot.ZeroShot, "step", fail)
         ran = run("bench", birds, *FAST, *TWO, "--json")
     assert ran.code == 1
-    assert ran.err == (
+    assert ran.err.startswith("about ")
+    assert ran.err.partition("\n")[2] == (
         "failed: zero-shot on birds, very-low, seed 0: ValueError: it is Monday\n"
-        "1 of 2 cells failed; the next run tries them again.\n"
+        "1 of 2 cells failed; the next run tries again.\n"
     )
     (failed,) = json.loads(ran.out)["failed"]
     assert (failed["label"], failed["error"]) == ("zero-shot", "ValueError: it is Monday")
@@ -201,8 +207,11 @@ def test_plan_needs_labels(birds: Path) -> None:
 def test_ls_scenarios() -> None:
     rows = json.loads(run("ls", "scenarios", "--json").out)["scenarios"]
     assert [row["name"] for row in rows] == list(SCENARIOS)
-    assert rows[0] == {"name": "very-low", "kind": "batches", "size": 64, "k_min": 1, "k_max": 4, "tasks": 1000}
-    assert rows[6] == {"name": "all", "kind": "whole", "tasks": 1}
+    meaning = "Batches of 64 with 1–4 classes"
+    settings = {"kind": "batches", "size": 64, "k_min": 1, "k_max": 4, "tasks": 1000}
+    assert rows[0] == {"name": "very-low", "meaning": meaning, **settings}
+    assert rows[6] == {"name": "all", "meaning": "The whole dataset at once", "kind": "whole", "tasks": 1}
+    assert all(row["meaning"] in run("ls", "scenarios").out for row in rows)
     shown = run("ls", "scenarios").out
     assert all(name in shown for name in SCENARIOS)
 

@@ -146,7 +146,7 @@ def test_views(zoo: Path, tmp_path: Path) -> None:
 def test_no_more_pictures_at_once_than_the_batch_size(zoo: Path, tmp_path: Path) -> None:
     for views, largest in ((0, 4), (3, 3), (10, 4)):
         encoder = fake()
-        made(zoo, tmp_path / "f.safetensors", encoder, views=views)
+        made(zoo, tmp_path / f"{views}.safetensors", encoder, views=views)
         assert max(encoder.seen) == largest
         assert sum(encoder.seen) == 27 * max(views, 1)
 
@@ -204,7 +204,7 @@ def test_goes_on_where_it_stopped(zoo: Path, tmp_path: Path, views: int) -> None
         ({"seed": 1}, r"another seed \(0 there, 1 now\)\. To continue it"),
         ({"views": 2}, r"another views \(0 there, 2 now\)"),
         ({"templates": ("x {}",)}, "another templates"),
-        ({"encoder": fake(weights=7)}, r"another weights sha256\. To continue it, .* delete .*f\.safetensors\.parts"),
+        ({"encoder": fake(weights=7)}, r"another weights sha256\. To continue it, .*--force"),
         ({"encoder": fake(preprocessing=Preprocessing(18, (16, 16)))}, "another preprocessing"),
     ],
 )
@@ -508,12 +508,12 @@ def test_it_takes_what_classify_takes(tmp_path: Path) -> None:
     assert expected.views is None
     many: list[Any] = [files, list(map(str, files)), f"{tmp_path}/images/*/*.png", [Image.open(file) for file in files]]
     for images in many:
-        found = extract(images, "blue, green, red", colour_encoder(), tmp_path / "g.safetensors")
+        found = extract(images, "blue, green, red", colour_encoder(), tmp_path / "g.safetensors", force=True)
         torch.testing.assert_close(found.image_features, expected.image_features)
         assert torch.equal(found.head.features, expected.head.features)
         assert found.labels is None
     assert found.paths is None  # PIL images have none
-    assert len(extract(files[0], ["red", "blue"], colour_encoder(), tmp_path / "g.safetensors")) == 1
+    assert len(extract(files[0], ["red", "blue"], colour_encoder(), tmp_path / "h.safetensors")) == 1
 
 
 def test_encoders_by_name_on_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -600,7 +600,7 @@ def test_command_for_programs(zoo: Path, tmp_path: Path, at_hand: Any) -> None:
     assert said["encoder"] == DEFAULT
     assert features.provenance["templates"] == ["one {}", "two {}"]
     assert "labels are unknown: the sub-folders 'ant', 'bee', 'polar_bear' are not among the classes" in ran.err
-    assert run("extract", zoo, "--quiet", "-o", out).err == ""
+    assert run("extract", zoo, "--quiet", "--force", "-o", out).err == ""
 
 
 def test_command_on_a_benchmark(tmp_path: Path, at_hand: Any) -> None:
@@ -611,7 +611,7 @@ def test_command_on_a_benchmark(tmp_path: Path, at_hand: Any) -> None:
     assert run("extract", "--dataset", "DTD", "--root", tmp_path, "-o", out).code == 0
     features = FeatureSet.load(out)
     assert (features.provenance["dataset"], features.provenance["templates"]) == ("dtd", ["{} texture."])
-    ran = run("extract", "--dataset", "DTD", "--root", tmp_path, "--classes", "x, y, z", "-o", out)
+    ran = run("extract", "--dataset", "DTD", "--root", tmp_path, "--classes", "x, y, z", "-o", out, "--force")
     assert ran.code == 0
     assert FeatureSet.load(out).head.class_names == ("x", "y", "z")
 

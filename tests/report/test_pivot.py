@@ -93,6 +93,22 @@ class TestPivot:
         records = [record(settings={"alpha": alpha}, accuracy=0.1) for alpha in (10.0, 3.0, 0.5)]
         assert list(entries([*records, record()])) == ["stata", "stata alpha=0.5", "stata alpha=3", "stata alpha=10"]
 
+    @pytest.mark.parametrize(("rows", "cols"), [("method", "dataset"), ("dataset", "method"), ("method", "method")])
+    def test_settings_of_one_method_are_never_averaged(self, rows: str, cols: str) -> None:
+        records = [record(settings={"alpha": 10.0}, accuracy=0.9), record(accuracy=0.1), record("tda", accuracy=0.5)]
+        (table,) = pivot(records, rows=rows, cols=cols)
+        names = [line.name for line in table.lines] if rows == "method" else list(table.columns)
+        assert names == ["stata", "stata alpha=10", "tda"]
+        values = sorted(entry for line in table.lines for entry in line.entries if entry is not None)
+        assert values == pytest.approx([10, 50, 90])
+        assert not table.notes
+
+    def test_a_row_of_settings_does_not_mix_methods(self) -> None:
+        assert list(entries([record(), record("tda", accuracy=0.9)], rows="settings")) == ["stata", "tda"]
+
+    def test_methods_with_one_setting_each_keep_their_names(self) -> None:
+        assert list(entries([record(settings={"alpha": 10.0}), record("tda")], rows="method")) == ["stata", "tda"]
+
     def test_averages_of_rows_with_holes_are_not_given(self) -> None:
         records = [record("zero-shot", "a", 0.4), record("zero-shot", "b", 0.6), record("stata", "a", 0.9)]
         (table,) = pivot(records)
@@ -113,8 +129,8 @@ class TestPivot:
 
     @pytest.mark.parametrize(
         "change",
-        [{"tasks": 20}, {"features_hash": "f" * 64}, {"kedge": "9.9"}],
-        ids=["tasks", "features_hash", "kedge"],
+        [{"tasks": 20}, {"features_hash": "f" * 64}, {"kedge": "9.9"}, {"torch": "9"}, {"machine": "tin"}],
+        ids=lambda change: next(iter(change)),
     )
     def test_what_is_averaged_all_the_same_is_noted(self, change: dict[str, Any]) -> None:
         (table,) = pivot([record(), record(seed=1, **change)])
@@ -192,7 +208,7 @@ class TestFormats:
         assert render(pivot(MIXED), "md") == (
             "**low · CLIP ViT-B/32 · SIMULATED features · accuracy, % · 10 tasks, 1 seed**\n"
             "\n"
-            "| method | average | gain | a_1 | b\\|2 |\n"
+            "| method | average | gain | a\\_1 | b\\|2 |\n"
             "| --- | ---: | ---: | ---: | ---: |\n"
             "| zero-shot | 50.0 | +0.0 | 40.0 | 60.0 |\n"
             "| stata | – | – | 50.0 | failed |\n"
@@ -207,9 +223,9 @@ class TestFormats:
         )
         assert r"\begin{tabular}{lrrrr}" in text
         assert (
-            "method & average & gain & a\\_1 & b|2 \\\\\n\\midrule\nzero-shot & 50.0 & +0.0 & 40.0 & 60.0 \\\\\n"
-            in text
-        )
+            "method & average & gain & a\\_1 & b\\textbar{}2 \\\\\n"
+            "\\midrule\nzero-shot & 50.0 & +0.0 & 40.0 & 60.0 \\\\\n"
+        ) in text
         assert r"tda & -- & -- & 45.0 & -- \\" in text
         assert text.count(r"\begin{") == text.count(r"\end{") == 2
 
@@ -249,6 +265,19 @@ class TestFormats:
     def test_real_features_are_not_called_simulated(self) -> None:
         text = render(pivot([replace(one, simulated=False) for one in MIXED]))
         assert "SIMULATED" not in text
+
+    def test_names_are_text_and_no_markup(self) -> None:
+        tables = pivot([record("x", "[2cm]|*a*\n<b>`_\u202e", encoder="=1&\\x"), record("-y", "@b\r")])
+        text, md, latex = (render(tables, form) for form in ("text", "md", "latex"))
+        for rendered in (text, md, latex):
+            assert not {"\r", "\u202e"} & set(rendered)
+        assert r"\[2cm\]\|\*a\*\\n\<b\>\`\_\\u202e" in md
+        assert r"{[}2cm{]}\textbar{}{*}a{*}\textbackslash{}n\textless{}b\textgreater{}`\_" in latex
+        rows = list(csv.DictReader(io.StringIO(render(tables, "csv"), newline="")))
+        assert {row["encoder"] for row in rows} == {"'=1&\\x", "CLIP ViT-B/32"}
+        assert {row["label"] for row in rows} == {"x", "'-y"}
+        assert "'@b\r" in rows[0]
+        assert "@b\r" in next(csv.reader(io.StringIO(render(tables, "csv", raw_csv=True), newline="")))
 
     def test_unknown_format(self) -> None:
         with pytest.raises(SettingError, match="unknown format 'markdwn'"):

@@ -130,7 +130,7 @@ def test_simulated_is_said_wherever_its_numbers_are(written: Path, tmp_path: Pat
     assert "simulated" in text(next(Page(written).root.iter("h1")))
     for path in (written.parent / "report_figures").glob("*.svg"):
         assert "SIMULATED" in path.read_text()
-    assert {row["simulated"] for row in rows_of(written.parent / "report_figures" / "1-bars.csv")} == {"True"}
+    assert {row["simulated"] for row in rows_of(written.parent / "report_figures" / "1-bars.csv")} == {"true"}
     really = write_report([real(r) for r in records if r.scenario == "low" and not r.error], tmp_path / "real.html")
     assert "simulated" not in re.sub(r"<style>.*?</style>", "", really.read_text(), flags=re.DOTALL).lower()
 

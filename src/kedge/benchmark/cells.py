@@ -28,10 +28,12 @@ class FeatureFile:
     """Facts about a feature file that the cells need."""
 
     path: Path
+    stamp: tuple[int, int]  # its size in bytes and when it was changed
     hash: str  # sha256 of its content
     dataset: str
     encoder: str
     weights: str  # sha256 of the encoder's weights, if known
+    images: int
     classes: int
     present: int  # classes that have images
     views: bool
@@ -44,15 +46,26 @@ class FeatureFile:
             raise InputError(f"{path} has no labels, and a benchmark needs them. Add `labels` to the feature file.")
         return cls(
             path=path,
+            stamp=stamp(path),
             hash=features.hash,
             dataset=features.dataset,
             encoder=features.encoder,
             weights=features.weights,
+            images=len(features),
             classes=features.head.k,
             present=int((features.labels.bincount() > 0).sum()),
             views=features.views is not None,
             simulated=features.simulated,
         )
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    """The size of a file in bytes, and when it was changed; zeros if it is gone."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from __future__ import annotations
 import contextlib
 import pickle
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,9 +27,10 @@ from ..errors import FileError, SettingError
 from ..features.feature_set import FeatureSet
 from ..features.image_source import ImageSource
 from ..files import check_writable
-from ..progress import track
+from ..progress import hidden, noticed, track
 from ..ranges import whole
-from .cells import Cell, Planned, plan_cells
+from .cells import Cell, Planned, plan_cells, stamp
+from .estimate import Estimate, Trial
 from .evaluate import evaluate
 from .grid import MOST_JOBS, PRESETS, Grid
 from .plan import Plan, draw
@@ -66,6 +68,7 @@ def run(grid: Grid, out: str | Path | None = None, jobs: int | None = None) -> O
     runner = Runner(grid.images, grid.encoder)
     planned = plan_cells(grid, runner.load, runner.images)
     if grid.jobs > 1:
+        _check_sendable(planned.cells)
         runner = Runner(grid.images, grid.encoder)  # frees the features: the other processes open their own
     _prepare(grid.out)
     todo = []
@@ -96,7 +99,11 @@ class Runner:
         self._images: tuple[str, ImageSource] | None = None
         self._plan: tuple[object, Plan] | None = None
 
-    def __call__(self, cell: Cell) -> Record:
+    def __call__(self, cell: Cell | Trial) -> Record | float | None:
+        """The record of a cell, or the result of a trial."""
+        return self.seconds_per_image(cell) if isinstance(cell, Trial) else self.record(cell)
+
+    def record(self, cell: Cell) -> Record:
         """The record of the cell; if it fails, with the error in one line."""
         try:
             return self._record(cell)
@@ -115,10 +122,27 @@ class Runner:
             self._images = features.hash, ImageSource.of(features, *self._named)
         return self._images[1]
 
+    def seconds_per_image(self, trial: Trial) -> float | None:
+        """The result of a trial; None if it fails, as its cell will."""
+        cell = trial.cell
+        try:
+            features = self._unchanged(cell)
+            images = self.images(features) if cell.method.traits.needs == "encoder" else None
+            with hidden():
+                return trial.seconds_per_image(features, images)
+        except Exception:
+            return None
+
+    def _unchanged(self, cell: Cell) -> FeatureSet:
+        """The features of the cell; raises FileError if their file has changed: reading it could end the process."""
+        if stamp(cell.file.path) == cell.file.stamp:
+            features = self.load(cell.file.path)
+            if features.hash == cell.file.hash:
+                return features
+        raise FileError(f"{cell.file.path} has changed since the benchmark began. Start it again.")
+
     def _record(self, cell: Cell) -> Record:
-        features = self.load(cell.file.path)
-        if features.hash != cell.file.hash:
-            raise FileError(f"{cell.file.path} has changed since the benchmark began. Start it again.")
+        features = self._unchanged(cell)
         key = cell.file.hash, cell.scenario, cell.seed, cell.tasks
         if self._plan is None or self._plan[0] != key:
             assert features.labels is not None
@@ -128,20 +152,37 @@ class Runner:
 
 
 def _results(cells: Sequence[Cell], grid: Grid, runner: Runner) -> Generator[tuple[Cell, Record], None, None]:
+    """The records of the cells, as they are done. If notices are shown, an estimate of the time comes first."""
+    estimate = Estimate(cells, grid.jobs)
+    items = estimate.before_cells() if noticed() and cells else iter(cells)
+    with contextlib.closing(_done(items, grid, runner)) as done:
+        for item, result in done:
+            if isinstance(item, Trial):
+                estimate.add(item, result)
+            else:
+                yield item, result
+
+
+def _done(items: Iterable[Cell | Trial], grid: Grid, runner: Runner) -> Generator[tuple[Cell | Trial, Any], None, None]:
     if grid.jobs == 1:
-        for cell in cells:
-            yield cell, runner(cell)
+        for item in items:
+            yield item, runner(item)
         return
+    yield from spread(items, grid.jobs, partial(_one_thread_runner, grid.images, grid.encoder), _died)
+
+
+def _check_sendable(cells: Sequence[Cell]) -> None:
     for method in {cell.label: cell.method for cell in cells}.values():
         try:
             pickle.dumps(method)
         except Exception as error:
             raise SettingError(f"{method!r} cannot be sent to another process: {error}. Use jobs=1.") from error
-    yield from spread(cells, grid.jobs, partial(_one_thread_runner, grid.images, grid.encoder), _died)
 
 
-def _died(cell: Cell, how: str) -> Record:
-    return cell.failed(f"ProcessError: the process {how}. If you did not end it, the memory may be too small.")
+def _died(item: Cell | Trial, how: str) -> Record | None:
+    if isinstance(item, Trial):
+        return None
+    return item.failed(f"ProcessError: the process {how}. If you did not end it, the memory may be too small.")
 
 
 def _one_thread_runner(images: Path | None, encoder: str | None) -> Runner:

@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import SettingError, did_you_mean
+from ..errors import KedgeError, SettingError, did_you_mean
 from ..ranges import MOST_IMAGES, checked_number, whole
 
 Indices = NDArray[np.int64]
@@ -237,3 +237,22 @@ def describe(scenario: Scenario) -> str:
             return name
     settings = ",".join(f"{name}={value}" for name, value in asdict(scenario).items())  # type: ignore[call-overload]
     return f"{scenario.kind}:{settings}"
+
+
+def in_words(scenario: str) -> str:
+    """A scenario described in a few words; "" if it is not one of kedge's."""
+    try:
+        found = find_scenario(scenario)
+    except KedgeError:
+        return ""
+    match found:
+        case Batches(size, low, high):
+            number = f"{low}–{high} classes" if low < high else "1 class" if low == 1 else f"{low} classes"
+            return f"Batches of {size:,} with {number}"
+        case Whole():
+            return "The whole dataset at once"
+        case DirichletStream(gamma, size):
+            return f"A stream of batches of {size:,}, classes correlated (Dirichlet, γ = {gamma:g})"
+        case Separate(size):
+            return f"A stream of batches of {size:,}, one class after another"
+    return ""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,33 +15,77 @@ from typer.core import TyperGroup
 
 from .._version import __version__
 from ..errors import KedgeError
-from ._show import tell
+from ..progress import discard, tell
+from ._show import stdout
+
+COMMANDS = ("adapt", "extract", "features", "bench", "results", "plan", "ls", "demo")
+
+
+def run(argv: Sequence[str] | None) -> int:
+    """Run the command line; returns the exit code."""
+    try:
+        os.getcwd()
+    except OSError as error:  # torch would end the process
+        tell(f"error: the current folder cannot be used: {error.strerror}. Change to another folder.")
+        return 2
+    if hasattr(sys.stdout, "reconfigure"):  # for class names and paths, in any locale
+        sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
+    for commands in COMMANDS:  # each registers itself
+        import_module(f".{commands}", __package__)
+    try:
+        app(args=None if argv is None else list(argv), prog_name="kedge")
+    except SystemExit as end:
+        return int(end.code or 0)
+    except KeyboardInterrupt:  # between two commands' handlers
+        tell("stopped")
+        return 130
+    except OSError:  # a usage error, and stderr cannot be written
+        discard(sys.stderr)
+        return 2
+    return 0
 
 
 class _Root(TyperGroup):
-    """Handles the errors of every command."""
+    """Turns the errors of every command into one line and an exit code."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        with _in_one_line():
+            return super().make_context(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        if hasattr(sys.stdout, "reconfigure"):
-            sys.stdout.reconfigure(encoding="utf-8")  # for class names and paths, in any locale
+        with _in_one_line():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _in_one_line() -> Iterator[None]:
+    try:
         try:
-            returned = super().invoke(ctx)
-            sys.stdout.flush()  # now, so that a closed pipe is handled below
-            return returned
-        except KedgeError as error:
-            tell("error: " + " ".join(str(error).splitlines()))
-            raise typer.Exit(2) from error
-        except BrokenPipeError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # discard the rest
-            raise typer.Exit(141) from error
-        except KeyboardInterrupt as error:
-            raise typer.Exit(130) from error
+            yield
+        finally:
+            with stdout():  # what is still in its buffer
+                pass
+    except KedgeError as error:
+        tell("error: " + " ".join(str(error).splitlines()))
+        raise typer.Exit(2) from error
+    except BrokenPipeError as error:
+        raise typer.Exit(141) from error
+    except OSError as error:  # of the system: no memory for a process, a folder that disappeared, …
+        where = f"{error.filename}: " if error.filename else "reading or writing failed: "
+        tell(f"error: {where}{error.strerror or error}")
+        raise typer.Exit(2) from error
+    except MemoryError as error:
+        tell("error: there is not enough memory. Use fewer images or classes at a time, or a larger machine.")
+        raise typer.Exit(2) from error
+    except KeyboardInterrupt as error:
+        tell(str(error) or "stopped")
+        raise typer.Exit(130) from error
 
 
 _PLAIN: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "add_completion": False}
 app = typer.Typer(cls=_Root, pretty_exceptions_enable=False, **_PLAIN)
 features_app = typer.Typer(help="Show and convert feature files.", **_PLAIN)
-ls_app = typer.Typer(help="List methods and scenarios.", **_PLAIN)
+ls_app = typer.Typer(help="List methods, scenarios, encoders and datasets.", **_PLAIN)
 app.add_typer(features_app, name="features")
 app.add_typer(ls_app, name="ls")
 
@@ -49,6 +96,12 @@ Device = Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, mps, …; 
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at an image that cannot be read.")]
 Workers = Annotated[
     int | None, typer.Option(metavar="N", help="Processes that decode images. Default: one per core if it pays.")
+]
+RawCsv = Annotated[
+    bool,
+    typer.Option(
+        "--raw-csv", help="Leave text in CSV as it is; by default ' comes before a leading = + - @, tab, return."
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors on stderr.")]
 

@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TextIO, cast
+
+from ..errors import FileError
+from ..progress import discard, tell
+from ..words import printable
+
+__all__ = ["cell", "plain", "print_facts", "print_json", "print_table", "show_skipped", "stdout", "tell"]
 
 SHOWN_SKIPPED = 10
 
 
-def tell(text: str) -> None:
-    """Print a message on stderr."""
-    print(text, file=sys.stderr)
+@contextlib.contextmanager
+def stdout() -> Iterator[TextIO]:
+    """Standard output, for data. On a terminal, characters that control it are shown as \\x1b, …
+
+    What cannot be written raises FileError; a closed pipe raises BrokenPipeError.
+    """
+    try:
+        yield cast(TextIO, _Screen()) if sys.stdout.isatty() else sys.stdout
+        sys.stdout.flush()
+    except FileError:
+        raise
+    except OSError as error:
+        discard(sys.stdout)
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise FileError(f"cannot write to stdout: {error.strerror or error}. Write to a file, or make room.") from error
+
+
+class _Screen:
+    """Standard output as a terminal: text that was not made by kedge cannot control it."""
+
+    def write(self, text: str) -> int:
+        """Write the text; line ends stay."""
+        return sys.stdout.write("\n".join(map(printable, text.split("\n"))))
 
 
 def show_skipped(skipped: Mapping[str, str]) -> None:
@@ -26,7 +55,8 @@ def show_skipped(skipped: Mapping[str, str]) -> None:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one JSON object on stdout."""
-    print(json.dumps(plain(value), ensure_ascii=False, allow_nan=False))
+    with stdout() as out:
+        out.write(json.dumps(plain(value), ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def plain(value: Any) -> Any:
@@ -46,8 +76,9 @@ def print_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> 
     from rich.console import Console
     from rich.table import Table
 
-    width = None if sys.stdout.isatty() else 10_000
-    console = Console(width=width, markup=False, emoji=False, highlight=False)
+    text, terminal = io.StringIO(), sys.stdout.isatty()
+    width = None if terminal else 10_000
+    console = Console(file=text, force_terminal=terminal, width=width, markup=False, emoji=False, highlight=False)
     table = Table(title=title, box=box.SIMPLE)
     columns = list(dict.fromkeys(name for row in rows for name in row))
     for name in columns:
@@ -55,18 +86,21 @@ def print_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> 
     for row in rows:
         table.add_row(*(cell(row.get(name)) for name in columns))
     console.print(table)
+    with stdout():
+        sys.stdout.write(text.getvalue())
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:
     """Print one name and value per line on stdout."""
-    for name, value in facts.items():
-        print(f"{name.replace('_', ' '):<20}{cell(value)}")
+    with stdout() as out:
+        for name, value in facts.items():
+            out.write(f"{name.replace('_', ' '):<20}{cell(value)}\n")
 
 
 def cell(value: Any) -> str:
-    """Format a value for a table."""
+    """Format a value for a table, in one line."""
     if isinstance(value, bool):
         return str(value).lower()  # as in `--set name=true`
     if isinstance(value, float):
         return f"{value:g}"
-    return "" if value is None else str(value)
+    return "" if value is None else printable(str(value))

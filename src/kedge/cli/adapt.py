@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +13,8 @@ import typer
 from .._version import __version__
 from ..errors import SettingError
 from ..words import count, first_few, percent
-from ._app import Device, Json, Normalize, Quiet, Strict, Workers, app
-from ._show import print_json, show_skipped, tell
+from ._app import Device, Json, Normalize, Quiet, RawCsv, Strict, Workers, app
+from ._show import print_json, show_skipped, stdout, tell
 
 SHOWN_LABELS = 10  # the most frequent ones
 
@@ -56,6 +55,9 @@ def adapt(
     workers: Workers = None,
     device: Device = "auto",
     strict: Strict = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace other features in the file of --keep-features.")
+    ] = False,
     out: Annotated[str, typer.Option(metavar="FILE", help=".csv, .json or .parquet file; -: CSV on stdout.")] = "-",
     sort_into: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A new folder: copy the images into its sub-folders by label.")
@@ -64,6 +66,7 @@ def adapt(
         Path | None,
         typer.Option(metavar="DIR", help="The folder of a feature file's images, if not in the file's own folder."),
     ] = None,
+    raw_csv: RawCsv = False,
     normalize: Normalize = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -131,7 +134,7 @@ def adapt(
                 check_target(sort_into, found.folders or (found.root,))
             loaded = load_encoder(encoder or DEFAULT, device=device)
             start = time.perf_counter()
-            predictions = classify(found, encoder=loaded, method=chosen, **{"workers": None, **given})
+            predictions = classify(found, encoder=loaded, method=chosen, force=force, **{"workers": None, **given})
             assert predictions.seconds is not None
             encoding = time.perf_counter() - start - predictions.seconds
             seconds = {"seconds": predictions.seconds, "encoding_seconds": encoding}
@@ -139,13 +142,14 @@ def adapt(
         if sort_into:  # before the rows are written, since it may fail
             sort(predictions, sort_into, images)
         if file:
-            predictions.write(file)
+            predictions.write(file, raw_csv)
     if as_json:
         origin = {"source": source, "sha256": predictions.features.hash, "kedge": __version__}
         rows = {} if file else {"rows": list(predictions.rows())}
         print_json({**summary, "skipped": predictions.skipped, "settings": settings_of(chosen), **origin, **rows})
     elif not file:
-        predictions.write_csv(sys.stdout)
+        with stdout() as rows_out:
+            predictions.write_csv(rows_out, raw_csv)
     if not quiet:
         _show_summary(summary)
         show_skipped(predictions.skipped)

@@ -108,10 +108,10 @@ def bench(
     with contextlib.nullcontext() if quiet else progress.on_stderr():
         try:
             outcome = run(chosen)
-        except KeyboardInterrupt:
-            if not quiet:
-                tell(f"stopped. Finished cells are in {chosen.out}; run the same command to continue.")
-            raise
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt(
+                f"stopped. Finished cells are in {chosen.out}; run the same command to continue."
+            ) from error
     if as_json:
         print_json(
             {
@@ -129,7 +129,7 @@ def bench(
     for record in outcome.failed:
         tell(f"failed: {record.label} on {record.dataset}, {record.scenario}, seed {record.seed}: {record.error}")
     if outcome.failed:
-        tell(f"{len(outcome.failed)} of {len(outcome.cells)} cells failed; the next run tries them again.")
+        tell(f"{len(outcome.failed):,} of {count(len(outcome.cells), 'cell')} failed; the next run tries again.")
         raise typer.Exit(1)
     if not quiet:
         cells = count(len(outcome.cells), "cell")
@@ -156,4 +156,4 @@ def _show_plan(cells: tuple[Cell, ...], left_out: tuple[str, ...], grid: Grid, a
     for reason in left_out:
         tell(f"left out: {reason}")
     done = sum(row["state"] == "done" for row in rows)
-    tell(f"{len(rows)} cells: {done} done, {len(rows) - done} to run → {grid.out}")
+    tell(f"{count(len(rows), 'cell')}: {done} done, {len(rows) - done} to run → {grid.out}")

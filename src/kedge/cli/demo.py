@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ._app import Json, app
-from ._show import print_json, tell
+from ._show import print_json, stdout, tell
 
 
 @app.command()
@@ -38,7 +38,8 @@ def demo(
         rows = [record.row() for record in (*made.records, *made.failed)]
         print_json({"records": rows, "files": made.files})
     else:
-        print(made.table(), end="")
+        with stdout() as file:
+            file.write(made.table())
     for record in made.failed:
         tell(f"failed: {record.label}, {record.scenario}: {record.error}")
     for what, path in made.files.items():

@@ -41,6 +41,7 @@ def extract(
     device: Device = "auto",
     strict: Strict = False,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the random views.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file or unfinished work of another job.")] = False,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The .safetensors file to write.")] = Path(
         "features.safetensors"
     ),
@@ -52,7 +53,8 @@ def extract(
     By default the sub-folders of IMAGES are the classes and give the labels. With --classes, they give the labels
     only if each is the name of a class (case, _ and - are ignored); otherwise labels are unknown. Images that cannot
     be read are left out and listed. An interrupted run continues when it is started again: finished work is in
-    FILE.parts.
+    FILE.parts. If FILE is complete and comes from the same images, classes and options, nothing is done; if not, it
+    is replaced only with --force.
 
     \b
     Datasets (--dataset NAME --root DIR), in CoOp's folder layout: imagenet, sun397, fgvc_aircraft, eurosat,
@@ -82,6 +84,7 @@ def extract(
         tell(found.note)
     if before and not quiet:
         tell(f"continuing after image {before:,} of {len(found):,}")
+    written = _written(out)
     start = time.perf_counter()
     with contextlib.nullcontext() if quiet else progress.on_stderr():
         try:
@@ -95,19 +98,22 @@ def extract(
                 workers=workers,
                 strict=strict,
                 seed=seed,
+                force=force,
             )
-        except KeyboardInterrupt:
-            if not quiet:
-                tell(f"stopped. Finished work is in {out}.parts; run the command again to continue.")
-            raise
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt(
+                f"stopped. Finished work is in {out}.parts; run the command again to continue."
+            ) from error
     seconds = time.perf_counter() - start
+    done_already = written is not None and written == _written(out)
     summary = {
         "features": str(out),
         "images": len(features),
         "classes": features.head.k,
         "views": views,
         "skipped": features.provenance["skipped"],
-        "images_per_second": (len(found) - before) / seconds,
+        "already_done": done_already,
+        "images_per_second": None if done_already else (len(found) - before) / seconds,
         "zero_shot_accuracy": features.zero_shot_accuracy(),
         "encoder": features.provenance["encoder"],
         "sha256": features.hash,
@@ -118,7 +124,17 @@ def extract(
         _show_summary(summary)
 
 
+def _written(path: Path) -> tuple[int, int] | None:
+    """When the file was written, and which file it is; None if there is none."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime_ns, path.stat().st_ino
+    return None
+
+
 def _show_summary(summary: Mapping[str, Any]) -> None:
+    if summary["already_done"]:
+        tell(f"already done: {summary['features']}")
+        return
     skipped, accuracy = summary["skipped"], summary["zero_shot_accuracy"]
     show_skipped({entry["path"]: entry["reason"] for entry in skipped})
     tell(

@@ -1,4 +1,4 @@
-"""`kedge ls`: list the methods and the scenarios."""
+"""`kedge ls`: list methods, scenarios, encoders and datasets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from ._app import Json, ls_app
-from ._show import print_json, print_table
+from ._show import print_json, print_table, stdout
 
 
 @ls_app.command("methods")
@@ -43,7 +43,8 @@ def ls_methods(
     if as_json:
         print_json(about)
         return
-    print(f"{name}: {about['doc']}" + ("" if about["settings"] else " It has no settings."))
+    with stdout() as out:
+        out.write(f"{name}: {about['doc']}" + ("\n" if about["settings"] else " It has no settings.\n"))
     if about["settings"]:
         print_table(about["settings"])
 
@@ -109,13 +110,66 @@ def ls_scenarios(as_json: Json = False) -> None:
     \b
     Example: kedge ls scenarios --json
     """
-    from ..benchmark.scenarios import SCENARIOS
+    from ..benchmark.scenarios import SCENARIOS, in_words
 
-    rows = [
-        {"name": name, "kind": found.kind, **dataclasses.asdict(found), "tasks": found.default_tasks}  # type: ignore[call-overload]
-        for name, found in SCENARIOS.items()
-    ]
+    rows: list[dict[str, Any]] = []
+    for name, found in SCENARIOS.items():
+        settings = dataclasses.asdict(found)  # type: ignore[call-overload]
+        about = {"name": name, "meaning": in_words(name), "kind": found.kind}
+        rows.append({**about, **settings, "tasks": found.default_tasks})
     if as_json:
         print_json({"scenarios": rows})
+    else:
+        print_table([{name: row[name] for name in ("name", "meaning", "tasks")} for row in rows])
+
+
+@ls_app.command("encoders")
+def ls_encoders(as_json: Json = False) -> None:
+    """List the kinds of encoders, and the models in the hub's cache that need no download.
+
+    \b
+    Example: kedge ls encoders
+    """
+    from ..encoders.encoder import DEFAULT
+    from ..encoders.hub import cached_models
+
+    extra = 'pip install "kedge[{}]"'
+    rows = [
+        {
+            "name": "tiny",
+            "meaning": "a small model that comes with kedge",
+            "needs": extra.format("hf"),
+        },
+        {"name": "hf:OWNER/NAME", "meaning": "a CLIP or SigLIP model of Hugging Face", "needs": extra.format("hf")},
+        {"name": "openclip:MODEL/TAG", "meaning": "a model of open_clip", "needs": extra.format("openclip")},
+        {"name": "DIR", "meaning": "a folder with a model of either", "needs": "config.json or open_clip_config.json"},
+    ]
+    cached = [f"hf:{name}" for name in cached_models()]
+    for name in dict.fromkeys([DEFAULT, *cached]):
+        place = "in the hub's cache" if name in cached else "a download at first use"
+        rows.append({"name": name, "meaning": "the default" if name == DEFAULT else "a model", "needs": place})
+    if as_json:
+        print_json({"encoders": rows, "default": DEFAULT})
+    else:
+        print_table(rows)
+
+
+@ls_app.command("datasets")
+def ls_datasets(as_json: Json = False) -> None:
+    """List the datasets of the StatA paper, for `kedge extract --dataset NAME --root DIR`.
+
+    \b
+    Example: kedge ls datasets
+    """
+    from ..images.datasets import dataset_names, find_dataset
+    from ..images.layouts import dataset_folder
+
+    known = [find_dataset(name) for name in dataset_names()]
+    rows = [
+        {"name": d.name, "classes": d.classes, "test_images": d.test_images, "folder": f"DIR/{dataset_folder(d.name)}"}
+        for d in known
+    ]
+    if as_json:
+        print_json({"datasets": rows})
     else:
         print_table(rows)

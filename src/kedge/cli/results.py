@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ._app import app
-from ._show import tell
+from ._app import RawCsv, app
+from ._show import stdout, tell
 
 Results = Annotated[
     list[Path], typer.Argument(metavar="RESULTS...", help="Output folders of `kedge bench`, or record files.")
@@ -29,6 +28,7 @@ def table(
         str, typer.Option(metavar="SCORE", help="accuracy, gain, macro, harmed, worst, calibration_error, seconds, …")
     ] = "accuracy",
     format: Annotated[str, typer.Option(metavar="KIND", help="text, md, csv, json or latex.")] = "text",
+    raw_csv: RawCsv = False,
 ) -> None:
     """Show records as tables, one per scenario and encoder, averaged over seeds.
 
@@ -43,7 +43,8 @@ def table(
     from ..report.pivot import pivot
 
     tables = pivot(load_records(results), rows, cols, value)
-    sys.stdout.write(render(tables, format))
+    with stdout() as out:
+        out.write(render(tables, format, raw_csv))
     for note in (note for table in tables for note in table.notes):
         tell(f"note: {note}")
 

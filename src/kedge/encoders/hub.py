@@ -9,7 +9,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from ..errors import FileError
 from .encoder import TINY, imported, one_line, quiet
 
 DOWNLOADED = ["*.json", "*.txt", "*.model", "model*.safetensors"]
+MODEL_TYPES = "clip", "siglip"
 PREPROCESSORS = "preprocessor_config.json", "processor_config.json"
 # The models that kedge names itself, at a fixed commit: nothing that is pushed later, or offered in a pull request, is
 # used. Where main has only pickles, the commit is the conversion to safetensors by the hub's own bot.
@@ -70,6 +71,20 @@ def _downloaded(hub: Any, repository: str, revision: str | None) -> Path:
             f"none, and uses no pull request. Choose another model, or a commit that has them: hf:{repository}@COMMIT."
         )
     return folder
+
+
+def cached_models() -> list[str]:
+    """Names of the CLIP and SigLIP models that are complete in the hub's cache, as OWNER/NAME."""
+    try:
+        hub: Any = import_module("huggingface_hub.constants")
+    except ImportError:
+        return []
+    found = set()
+    for snapshot in Path(hub.HF_HUB_CACHE).glob("models--*/snapshots/*"):
+        with suppress(FileError, OSError):
+            if lacking(snapshot) is None and read_json(snapshot / "config.json").get("model_type") in MODEL_TYPES:
+                found.add(snapshot.parents[1].name.removeprefix("models--").replace("--", "/"))
+    return sorted(found)
 
 
 def check_no_code(folder: Path) -> None:

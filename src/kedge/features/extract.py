@@ -31,7 +31,7 @@ from .._version import __version__
 from ..encoders.encoder import DEFAULT, Encoder
 from ..encoders.names import load_encoder
 from ..encoders.templates import PLAIN_TEMPLATE, as_templates
-from ..errors import FileError, InputError
+from ..errors import FileError, InputError, KedgeError
 from ..files import check_writable
 from ..images.image_set import ImageSet
 from ..images.sources import Classes, Images, InMemory, image_set
@@ -39,7 +39,7 @@ from ..tensor_files import check_path
 from ..words import count
 from .encode import Skipped, encode
 from .feature_set import FeatureSet
-from .shards import Parts, ShardWriter
+from .shards import Parts, ShardWriter, difference
 from .text_head import text_head
 
 
@@ -56,8 +56,11 @@ def extract(
     strict: bool = False,
     seed: int = 0,
     device: str = "auto",
+    force: bool = False,
 ) -> FeatureSet:
     """Encode images and class names, write a feature file, and load it. An interrupted extraction is continued.
+
+    If the file exists, is intact and comes from the same job, it is loaded and nothing is encoded.
 
     images: a folder, a table (.csv), a file or a pattern like "photos/*.jpg", or a list of these; a list of PIL images
         or of uint8 arrays (h×w, h×w×3, h×w×4), or one array n×h×w×3; or an ImageSet, which has its own classes.
@@ -73,8 +76,10 @@ def extract(
     strict: an image that cannot be read is an error. Otherwise it is left out and listed in the provenance.
     seed: of the random views.
     device: "cpu", "cuda", "mps", … for an encoder that is given by name; "auto" is a GPU if there is one.
+    force: replace an existing file, or unfinished work, of another job. Otherwise these are errors.
     """
     out = check_feature_file(out)
+    before = None if force else _existing(out)  # first: an error there must not wait for the encoder
     images = image_set(images, classes)
     if not images.class_names:
         raise InputError(f"{images.name} has no class names. Name the classes (--classes).")
@@ -82,7 +87,14 @@ def extract(
     encoder = load_encoder(encoder, device=device)
     about = _about(images, encoder, templates, views, seed)
     job = {**about, "class_names": list(images.class_names), "dimension": encoder.dimension}
-    with Parts(out, job) as parts:
+    parts = Parts(out, job, force)
+    if before:
+        _check_same_job(before, job, out, strict)
+        if parts.folder.is_dir():  # of a run that was killed at its very end
+            with parts:
+                parts.remove()
+        return before
+    with parts:
         first = parts.done()
         batches = encode(images, encoder, views=views, batch_size=batch_size, workers=workers, seed=seed, first=first)
         head = text_head(encoder, images.class_names, templates)
@@ -139,6 +151,32 @@ def check_same_encoder(features: FeatureSet, other: Encoder | FeatureSet) -> Non
                 f"the features come from the encoder {' and '.join(names)}: their {key} differ "
                 f"({str(one)[:40]} and {str(two)[:40]}). Extract both with the same encoder."
             )
+
+
+def _existing(out: Path) -> FeatureSet | None:
+    """The feature file that is there already; None if nothing is."""
+    if not out.exists():
+        return None
+    try:
+        return FeatureSet.load(out)
+    except KedgeError as error:
+        raise FileError(f"{out} exists and would be replaced: {error} {_REPLACE}") from error
+
+
+def _check_same_job(features: FeatureSet, job: dict[str, Any], out: Path, strict: bool) -> None:
+    """Raise FileError if the features come from another job, or lack images although none may be left out."""
+    there = {name: value for name, value in features.provenance.items() if name != "skipped"}
+    head = {"class_names": list(features.head.class_names), "dimension": features.head.d}
+    other = difference({**there, **head}, json.loads(json.dumps(job)))
+    if other:
+        raise FileError(f"{out} exists, with another {other}. {_REPLACE}")
+    skipped = features.provenance.get("skipped")
+    if strict and skipped:
+        left_out = f"{count(len(skipped), 'image')}: {skipped[0]['reason']}"
+        raise FileError(f"{out} exists, and leaves out {left_out} {_REPLACE} Or run it without --strict.")
+
+
+_REPLACE = "Name another file, or replace it with --force (force=True)."
 
 
 def _about(images: ImageSet, encoder: Encoder, templates: Sequence[str], views: int, seed: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,9 +46,10 @@ class Parts:
     The job says what the features depend on, and `images`, `views` and `dimension`, which its shards must fit.
     """
 
-    def __init__(self, out: Path, job: dict[str, Any]) -> None:
+    def __init__(self, out: Path, job: dict[str, Any], force: bool = False) -> None:
         self.folder = out.with_name(out.name + ".parts")
         self.job: dict[str, Any] = json.loads(json.dumps(job))
+        self.force = force  # replace the shards of another job
         self._lock: IO[str] | None = None
         self._removed = False
         if self.folder.is_symlink() or (self.folder.exists() and not self.folder.is_dir()):
@@ -62,6 +63,8 @@ class Parts:
             self.folder.mkdir(exist_ok=True)
             self._lock = open(self.folder / LOCK, "a", opener=_not_through_links)
         _keep_others_out(self._lock, self.folder)
+        if self.force and self.shards():
+            self._drop_other_job()
         if self.shards():
             self._check_job()
         kept = self._readable()
@@ -115,19 +118,22 @@ class Parts:
 
     def _check_job(self) -> None:
         """Raise FileError if the shards belong to another job."""
-        again = f"To continue it, use the same options; to start over, delete {self.folder}."
+        again = "To continue it, use the same options; to start over, use --force (force=True)."
         try:
             path = self.folder / JOB
             there = checked(parsed(path.read_bytes()), dict[str, Any], path, "job")
         except (OSError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise FileError(f"{self.folder} has shards, but no readable {JOB} ({reason}). {again}") from error
-        other = [name for name in {**there, **self.job} if there.get(name) != self.job.get(name)]
-        if other:
-            values = f" ({there.get(other[0])} there, {self.job.get(other[0])} now)"
-            named = other[0].replace("_", " ") + (values if len(values) < 100 else "")
-            more = f" and {len(other) - 1} more" if len(other) > 1 else ""
-            raise FileError(f"{self.folder} is an unfinished extraction with another {named}{more}. {again}")
+        if other := difference(there, self.job):
+            raise FileError(f"{self.folder} is an unfinished extraction with another {other}. {again}")
+
+    def _drop_other_job(self) -> None:
+        try:
+            self._check_job()
+        except FileError:
+            for path in self.shards():
+                path.unlink()
 
     def shards(self) -> list[Path]:
         """The shards from the first image on, up to the first gap."""
@@ -194,6 +200,16 @@ class Parts:
         """Delete the folder."""
         self._removed = True
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def difference(there: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """How a job differs from the present one, in a few words; "" if it does not."""
+    other = [name for name in {**there, **now} if there.get(name) != now.get(name)]
+    if not other:
+        return ""
+    values = f" ({there.get(other[0])} there, {now.get(other[0])} now)"
+    more = f" and {len(other) - 1} more" if len(other) > 1 else ""
+    return other[0].replace("_", " ") + (values if len(values) < 100 else "") + more
 
 
 class ShardWriter:

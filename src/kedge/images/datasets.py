@@ -58,7 +58,12 @@ def find_dataset(name: str) -> Known:
     spellings = {_key(other): entry for entry in known.values() for other in (entry.name, entry.other_name)}
     spellings |= {other: known[entry] for entry, others in _ALSO.items() for other in others}
     if _key(name) not in spellings:
-        raise SettingError(f"unknown dataset {name!r}{did_you_mean(name.replace('-', '_'), known)}")
+        near = did_you_mean(name.replace("-", "_"), known)
+        raise SettingError(
+            f"unknown dataset {name!r}{near} Other datasets: hf:NAME from Hugging Face, or a folder of images."
+            if near.endswith("?")
+            else f"unknown dataset {name!r}{near}, hf:NAME from Hugging Face, or a folder of images."
+        )
     return spellings[_key(name)]
 
 

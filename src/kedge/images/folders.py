@@ -23,6 +23,7 @@ from pathlib import Path
 
 from ..errors import FileError, InputError, did_you_mean
 from ..files import existing
+from ..words import without_neutral
 from .image_set import ImageSet, readable, same_name
 
 FORMATS = {  # PIL's names of the formats that are read, and the suffixes of their files
@@ -184,7 +185,7 @@ def _rows(path: Path) -> tuple[tuple[str, ...], list[str]]:
     if "path" not in columns:
         found = ", ".join(columns) or "nothing"
         raise FileError(f"{path} has no column 'path'; found {found}. Its first line must be: path,label")
-    paths, labels = ([(row.get(name) or "").strip() for _, row in rows] for name in ("path", "label"))
+    paths, labels = ([without_neutral(row.get(name) or "").strip() for _, row in rows] for name in ("path", "label"))
     for (line, _), image, label in zip(rows, paths, labels, strict=True):
         if not image or ("label" in columns and not label):
             missing = "label" if image else "path"

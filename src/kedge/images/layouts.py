@@ -48,6 +48,11 @@ _HOW = "CoOp's DATASETS.md explains the download and the folders"
 Item = tuple[str, int]  # path, class number
 
 
+def dataset_folder(name: str) -> str:
+    """The folder of a dataset of the StatA paper, in the folder that contains the datasets."""
+    return _LAYOUT[name][0]
+
+
 def benchmark_images(name: str, root: str | Path, split: str = "test") -> ImageSet:
     """A dataset of the StatA paper; `root` is the folder that has a sub-folder per dataset."""
     known, root = find_dataset(name), Path(root).absolute()

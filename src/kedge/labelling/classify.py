@@ -45,6 +45,7 @@ def classify(
     workers: int | None = 0,
     strict: bool = False,
     device: str = "auto",
+    force: bool = False,
     **settings: Any,
 ) -> Predictions:
     """Label images jointly.
@@ -52,7 +53,9 @@ def classify(
     images, classes, encoder, templates, batch_size, workers, strict, device: see `kedge.extract`.
     method: a registered name (see `kedge.list_methods()`) with its **settings, or a method object.
     views: how many augmented views of each image to encode, if the method needs views; otherwise none are encoded.
-    keep_features: a .safetensors file to keep the features in. An interrupted call can then be continued.
+    keep_features: a .safetensors file to keep the features in. An interrupted call can then be continued, and a call
+        with the same images, classes and encoder uses the file again.
+    force: replace a file, kept by keep_features, of another job.
     """
     if "known" in settings:
         raise SettingError("classify takes no known labels. Extract the features, then kedge.adapt(features, known=…).")
@@ -69,6 +72,7 @@ def classify(
             batch_size=batch_size,
             workers=workers,
             strict=strict,
+            force=force,
         )
         skipped = {entry["path"] for entry in features.provenance["skipped"]}
         read = [i for i, path in enumerate(found.paths) if path not in skipped]

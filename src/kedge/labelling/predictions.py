@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 from collections import Counter
@@ -31,7 +30,7 @@ from torch import Tensor
 from ..errors import FileError, InputError, MissingExtra
 from ..features.feature_set import FeatureSet
 from ..files import check_writable, written_by_rename
-from ..words import count, percent
+from ..words import count, percent, write_csv
 from .stream import Result
 
 SUFFIXES = (".csv", ".json", ".parquet")
@@ -154,8 +153,8 @@ class Predictions:
             "accuracy": None if truth is None else _share(self.labels == truth),
         }
 
-    def write(self, path: str | Path) -> None:
-        """Write the rows to a .csv, .json (an array of objects) or .parquet file."""
+    def write(self, path: str | Path, raw_csv: bool = False) -> None:
+        """Write the rows to a .csv (see `write_csv`), .json (an array of objects) or .parquet file."""
         path = check_output(path)
         with written_by_rename(path) as temporary:
             if path.suffix.lower() == ".parquet":
@@ -164,18 +163,19 @@ class Predictions:
 
                 pyarrow.parquet.write_table(pyarrow.table(self.columns), temporary)
                 return
-            with temporary.open("w", encoding="utf-8", newline="") as file:
+            with temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
                 if path.suffix.lower() == ".csv":
-                    self.write_csv(file)
+                    self.write_csv(file, raw_csv)
                 else:
                     self._write_json(file)
 
-    def write_csv(self, file: TextIO) -> None:
-        """Write the rows as CSV to an open text file."""
-        writer = csv.DictWriter(file, self.columns, lineterminator="\n")
-        writer.writeheader()
-        for row in self.rows():
-            writer.writerow({**row, "changed": "true" if row["changed"] else "false"})
+    def write_csv(self, file: TextIO, raw: bool = False) -> None:
+        """Write the rows as CSV to an open text file.
+
+        Text that begins with = + - @, a tab or a return gets a ' in front, so that no spreadsheet takes it for a
+        formula; `raw` leaves it as it is.
+        """
+        write_csv(file, list(self.columns), self.rows(), raw)
 
     def _write_json(self, file: TextIO) -> None:
         for number, row in enumerate(self.rows()):  # one line per row, so that it can be read and compared

@@ -15,7 +15,6 @@ A figure without data is left out.
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any
 from ..benchmark.record import Record
 from ..errors import FileError, InputError
 from ..files import check_writable, written_by_rename
+from ..words import write_csv
 from .drawing import Picture, as_png, as_svg, inlined, on_white, style
 from .figures import KEYS, all_figures
 from .page import Placed, page
@@ -89,9 +89,7 @@ def _write(path: Path, content: bytes) -> None:
 
 def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
     with written_by_rename(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        write_csv(file, list(rows[0]), rows)
 
 
 def _remove_older(folder: Path, written: set[str]) -> None:

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import SettingError, did_you_mean
-from ..words import count
+from ..words import count, printable, write_csv
 from .pivot import VALUES, Line, Table, mean
 
 MISSING, FAILED = "–", "failed"
 
 
-def render(tables: Sequence[Table], format: str = "text") -> str:
-    """All tables in one format: text, md, csv, json or latex."""
+def render(tables: Sequence[Table], format: str = "text", raw_csv: bool = False) -> str:
+    """All tables in one format: text, md, csv, json or latex. raw_csv: leave text in CSV as it is."""
     if format not in FORMATS:
         raise SettingError(f"unknown format {format!r}{did_you_mean(format, FORMATS)}")
-    return FORMATS[format](tables)
+    return _csv(tables, raw_csv) if format == "csv" else FORMATS[format](tables)
 
 
 def _title(table: Table) -> str:
-    """What the table shows: scenario, encoder, score, unit, tasks and seeds."""
+    """What the table shows, in one line: scenario, encoder, score, unit, tasks and seeds."""
     known = [table.about.get(name, "") for name in ("scenario", "label", "dataset", "encoder")]
     origin = "SIMULATED features" if table.about.get("simulated") == "simulated" else ""
     unit = f", {table.shown.unit}" if table.shown.unit else ""
     *others, last = table.tasks
     size = f"{' or '.join([*map(str, others), count(last, 'task')])}, {count(len(table.seeds), 'seed')}"
-    return " · ".join(filter(None, [*known, origin, table.value.replace("_", " ") + unit, size]))
+    return printable(" · ".join(filter(None, [*known, origin, table.value.replace("_", " ") + unit, size])))
 
 
 def _rows(table: Table) -> list[list[str]]:
-    """Header and rows as text. Published figures and differences follow the row they belong to."""
+    """Header and rows as text, each in one line. Published figures and differences follow the row they belong to."""
     summaries = ["average", "gain"][: table.averaged + (table.averaged and table.value == "accuracy")]
     rows = [["method" if table.rows == "label" else table.rows, *summaries, *table.columns]]
     for line in table.lines:
@@ -46,7 +46,7 @@ def _rows(table: Table) -> list[list[str]]:
         for name, average, values, spec in _compared(line):
             means = [_number(average, spec), MISSING]
             rows.append([f"{line.name}, {name}", *means[: len(summaries)], *(_number(value, spec) for value in values)])
-    return rows
+    return [[printable(cell) for cell in row] for row in rows]
 
 
 def _compared(line: Line) -> list[tuple[str, float | None, Sequence[float | None], str]]:
@@ -86,12 +86,17 @@ def _padded(row: Sequence[str], widths: Sequence[int]) -> str:
 def _markdown(tables: Sequence[Table]) -> str:
     blocks = []
     for table in tables:
-        header, *lines = ([cell.replace("|", "\\|") for cell in row] for row in _rows(table))
+        header, *lines = (list(map(_marked, row)) for row in _rows(table))
         rule = ["---", *["---:"] * (len(header) - 1)]
         blocks.append(
-            "\n".join([f"**{_title(table)}**", "", *(f"| {' | '.join(r)} |" for r in (header, rule, *lines))])
+            "\n".join([f"**{_marked(_title(table))}**", "", *(f"| {' | '.join(r)} |" for r in (header, rule, *lines))])
         )
     return "\n\n".join(blocks) + "\n"
+
+
+def _marked(text: str) -> str:
+    """The text with a backslash before each character that is markup in Markdown."""
+    return re.sub(r"[\\`*_\[\]<>|~&#!]", r"\\\g<0>", text)
 
 
 def _latex(tables: Sequence[Table]) -> str:
@@ -118,14 +123,16 @@ def _latex(tables: Sequence[Table]) -> str:
 
 
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "·": r"$\cdot$"}
+_LATEX.update({"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"})
 _LATEX.update({mark: "\\" + mark for mark in "&%$#_{}"})
+_LATEX.update({mark: f"{{{mark}}}" for mark in "[]*"})  # at the start of a row, [ and * would be arguments
 
 
 def _escaped(text: str) -> str:
     return "".join(_LATEX.get(character, character) for character in text)
 
 
-def _csv(tables: Sequence[Table]) -> str:
+def _csv(tables: Sequence[Table], raw: bool = False) -> str:
     """All tables as one CSV. The shared fields are columns too, so that every line is complete on its own."""
     rows: list[dict[str, Any]] = []
     for table in tables:
@@ -136,9 +143,7 @@ def _csv(tables: Sequence[Table]) -> str:
                 mean_too = {"average": _rounded(average)} if table.averaged else {}
                 rows.append({**start, "kind": kind, **mean_too, **_by_column(table, values)})
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    write_csv(out, list(dict.fromkeys(name for row in rows for name in row)), rows, raw)
     return out.getvalue()
 
 

@@ -9,10 +9,11 @@ from statistics import median
 from typing import Literal
 
 from ..benchmark.record import Record
+from ..benchmark.scenarios import in_words
 from .drawing import PALETTE, shortened
 from .published import published_for
 from .scores import ZERO_SHOT, Cell, Group, Score, calibration, dataset_order
-from .words import in_words, percent, plain, points, rounded
+from .words import percent, plain, points, rounded
 
 Column = tuple[str, Literal["number", "text"]]
 SIMULATED = '<span class="badge">simulated</span>'

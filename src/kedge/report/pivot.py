@@ -3,9 +3,10 @@
     tables = pivot(load_records(["results"]), rows="label", cols="dataset", value="accuracy")
     print(formats.render(tables, "md"))
 
-There is one table per scenario, encoder, and real or simulated features, unless these are rows or columns. A note says
-where a cell averages records that differ in other ways. A row has an average only if no cell is missing, so that
-averages of different rows cover the same columns.
+There is one table per scenario, encoder, and real or simulated features, unless these are rows or columns. Records with
+different settings are never averaged: where a row or column `method` would hold several settings, each is a row or
+column of its own, named by its label. A note says where a cell averages records that differ in other ways. A row has an
+average only if no cell is missing, so that averages of different rows cover the same columns.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ VALUES: dict[str, Value] = {
 FIELDS = ("label", *(f.name for f in fields(Record) if f.name != "series"))
 _METHOD = ("label", "method", "settings")
 _APART = ("scenario", "encoder", "simulated", "dataset", "label")  # each in a table of its own
-_SAME = ("settings", "tasks", "features_hash", "kedge")  # averaged if they differ, with a note
+_SAME = ("tasks", "features_hash", "kedge", "torch", "machine")  # averaged if they differ, with a note
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,8 @@ def pivot(
             raise SettingError(f"a record has no field {name!r} for rows or columns{did_you_mean(name, FIELDS)}")
     if value not in VALUES:
         raise SettingError(f"unknown value {value!r}{did_you_mean(value, VALUES)}")
+    records = list(records)
+    rows, cols = _axes(records, rows, cols)
     named = {rows, cols}
     apart = [name for name in _APART if name not in named and not (name == "label" and named & set(_METHOD))]
     kinds: dict[tuple[Any, ...], list[Record]] = {}
@@ -101,6 +104,17 @@ def pivot(
         kinds.setdefault(tuple(_field(record, name) for name in apart), []).append(record)
     keys = sorted(kinds, key=lambda key: [order(name, part) for name, part in zip(apart, key, strict=True)])
     return [_table(kinds[key], dict(zip(apart, key, strict=True)), rows, cols, value) for key in keys]
+
+
+def _axes(records: Sequence[Record], rows: str, cols: str) -> tuple[str, str]:
+    """The fields of rows and columns, with `label` in place of one that would put different labels together."""
+    parts = [name for name in (rows, cols) if name in _METHOD]
+    labels: dict[tuple[str, ...], set[str]] = {}
+    for record in records:
+        labels.setdefault(tuple(_field(record, name) for name in parts), set()).add(record.label)
+    if not parts or all(len(found) == 1 for found in labels.values()):
+        return rows, cols
+    return ("label", cols) if rows in _METHOD else (rows, "label")
 
 
 def _table(records: Sequence[Record], about: dict[str, str], rows: str, cols: str, value: str) -> Table:

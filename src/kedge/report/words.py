@@ -4,28 +4,6 @@ from __future__ import annotations
 
 import math
 
-from ..benchmark.scenarios import Batches, DirichletStream, Separate, Whole, find_scenario
-from ..errors import KedgeError
-
-
-def in_words(scenario: str) -> str:
-    """A scenario described in a few words; "" if it is not one of kedge's."""
-    try:
-        found = find_scenario(scenario)
-    except KedgeError:
-        return ""
-    match found:
-        case Batches(size, low, high):
-            number = f"{low}–{high} classes" if low < high else "1 class" if low == 1 else f"{low} classes"
-            return f"Batches of {size:,} with {number}"
-        case Whole():
-            return "The whole dataset at once"
-        case DirichletStream(gamma, size):
-            return f"A stream of batches of {size:,}, classes correlated (Dirichlet, γ = {gamma:g})"
-        case Separate(size):
-            return f"A stream of batches of {size:,}, one class after another"
-    return ""
-
 
 def plain(text: str) -> str:
     """One line of printable text. Names come from files, which may hold any character."""

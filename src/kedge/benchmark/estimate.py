@@ -1,0 +1,124 @@
+"""How long the cells of a benchmark will take: each method is timed on one batch before it starts.
+
+The trial of a cell evaluates its method on one batch, twice, since the first call may compile or load something. The
+time per image is that of the second. A cell takes it once per image of its plan. Methods that adapt the encoder are
+tried on two images. No trial starts after BUDGET seconds. A cell without one takes its method's mean time per image.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from statistics import mean
+
+from ..features.feature_set import FeatureSet
+from ..features.image_source import ImageSource
+from ..progress import notice
+from ..words import count, duration
+from .cells import Cell
+from .evaluate import evaluate
+from .scenarios import Batches, Whole
+
+BUDGET = 5.0  # seconds for all trials
+LARGEST = 1000  # images in a trial
+WITH_ENCODER = 2  # images, each of which goes through the encoder
+LONG = 60.0  # seconds: from here on, a method that takes most of the time is named
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A cell to be timed on one batch."""
+
+    cell: Cell
+
+    @property
+    def size(self) -> int:
+        """Images of the trial's batch."""
+        whole = self.cell.file.images
+        size = whole if isinstance(self.cell.scenario, Whole) else int(getattr(self.cell.scenario, "size", whole))
+        most = WITH_ENCODER if self.cell.method.traits.needs == "encoder" else LARGEST
+        return min(size, whole, most)
+
+    def seconds_per_image(self, features: FeatureSet, images: ImageSource | None) -> float:
+        """Run the trial."""
+        batch = Batches(self.size, features.head.k, features.head.k)
+        for _ in range(2):
+            start = time.perf_counter()
+            evaluate(self.cell.method, features, batch, tasks=1, images=images)
+        return (time.perf_counter() - start) / self.size
+
+
+@dataclass
+class Estimate:
+    """Collects the results of trials, and says what they mean for all cells."""
+
+    cells: Sequence[Cell]
+    jobs: int
+    measured: dict[tuple[object, ...], float] = field(default_factory=dict)  # seconds per image
+    running: int = 0  # trials without a result
+    all_tried: bool = False
+    first: float = 0.0  # when the first result came: until then, processes start
+
+    def before_cells(self) -> Iterator[Trial | Cell]:
+        """Trials, then the cells."""
+        for trial in self._trials():
+            self.running += 1
+            yield trial
+        self.all_tried = True
+        self._tell()
+        yield from self.cells
+
+    def add(self, trial: Trial, seconds_per_image: float | None) -> None:
+        """Note the result of a trial; None if it failed. After the last, print the estimate."""
+        self.running -= 1
+        self.first = self.first or time.monotonic()
+        if seconds_per_image is not None:
+            self.measured[_kind(trial.cell)] = seconds_per_image
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.all_tried and not self.running:
+            notice(str(self))
+
+    def _trials(self) -> Iterator[Trial]:
+        """One trial per method, size of batch and feature file, as long as there is time; every method comes first."""
+        turns = defaultdict[str, list[Trial]](list)
+        for trial in {_kind(cell): Trial(cell) for cell in self.cells}.values():
+            turns[trial.cell.label].append(trial)
+        for turn in range(max(map(len, turns.values()), default=0)):
+            for waiting in turns.values():
+                if self.first and time.monotonic() - self.first > BUDGET:
+                    return
+                if turn < len(waiting):
+                    yield waiting[turn]
+
+    def __str__(self) -> str:
+        by_method: dict[str, list[float]] = defaultdict(list)
+        for kind, seconds in self.measured.items():
+            by_method[str(kind[0])].append(seconds)
+        total: dict[str, float] = defaultdict(float)
+        for cell in self.cells:
+            if known := by_method.get(cell.label):
+                total[cell.label] += _images(cell) * self.measured.get(_kind(cell), mean(known)) / self.jobs
+        if not total:
+            return f"{count(len(self.cells), 'cell')} to run"
+        seconds = sum(total.values())
+        slowest = max(total, key=lambda label: total[label])
+        untried = sorted({cell.label for cell in self.cells} - set(total))
+        said = f"about {duration(seconds)} for {count(len(self.cells), 'cell')}"
+        if seconds > LONG and len(total) > 1 and 2 * total[slowest] > seconds:
+            said += f", of these {duration(total[slowest])} for {slowest}"
+        return said + (f", without {', '.join(untried)}" if untried else "")
+
+
+def _kind(cell: Cell) -> tuple[object, ...]:
+    """What cells with the same time per image have in common."""
+    return cell.label, Trial(cell).size, cell.file.hash
+
+
+def _images(cell: Cell) -> int:
+    """How many images the plan of a cell has."""
+    each = min(cell.scenario.size, cell.file.images) if isinstance(cell.scenario, Batches) else cell.file.images
+    return cell.tasks * each
