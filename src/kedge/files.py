@@ -68,7 +68,6 @@ def existing(path: str | Path) -> Path:
     path = Path(path)
     status = _status(path)
     if status is None:
-        check_local(path)
         raise FileError(f"no file {path}. Check the path (the current folder is {Path.cwd()}).")
     if stat.S_ISDIR(status.st_mode):
         raise FileError(f"{path} is a folder, not a file. Name a file in it.")
@@ -86,16 +85,14 @@ def check_local(path: str | Path) -> None:
     found = _ADDRESS.match(str(path))
     if found and not os.path.exists(path):
         raise FileError(
-            f"{found['kind']}://{found['rest']} is an address, and kedge reads local files only. "
-            "Download it, and name the file or folder."
+            f"{found['kind']}://{found['rest']} is an address, and kedge uses local files only. "
+            "Name a file or folder of this machine."
         )
 
 
 def _status(path: Path) -> os.stat_result | None:
     """The status of the path; None if nothing is there."""
-    if address := re.match(r"([a-z][a-z0-9]+):/(?!/?$)", str(path)):  # Path makes one / of two
-        where = str(path).replace(":/", "://", 1)
-        raise FileError(f"{where} is an address ({address[1]}); kedge uses local files. Download it first.")
+    check_local(path)
     try:
         return path.stat()
     except (FileNotFoundError, NotADirectoryError):

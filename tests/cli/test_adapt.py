@@ -328,9 +328,9 @@ def test_ls_one_method_shows_its_settings() -> None:
     settings = {row["name"]: row for row in json.loads(run("ls", "methods", "stata", "--json").out)["settings"]}
     assert settings["alpha"]["default"] == 1.0
     assert settings["alpha"]["values"] == "number ≥ 0 or inf"
-    assert settings["temperature"]["values"] == "number > 0"
+    assert settings["temperature"]["values"] == "number ≥ 0.001 or inf"
     assert settings["beta"]["values"] == "hard or soft"
-    assert settings["neighbours"]["values"] == "whole number ≥ 1"
+    assert settings["neighbours"]["values"] == "whole number ≥ 1, ≤ 1,000"
     shown = run("ls", "methods", "stata").out
     for row in settings.values():
         assert row["meaning"]

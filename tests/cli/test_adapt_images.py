@@ -112,8 +112,8 @@ def test_an_image_that_cannot_be_read_is_named_once(images: Path) -> None:
         (["f.npz", "--strict"], "--strict is for images"),
         (["f.npz", "images"], "f.npz is a feature file, not an image. Pass a feature file alone, or only images"),
         (["f.npz", "f.npz"], "f.npz is a feature file, not an image"),
-        (["s3://bucket/photos"], "s3://bucket/photos is an address, and kedge reads local files only"),
-        (["s3://bucket/f.npz"], "s3://bucket/f.npz is an address, and kedge reads local files only"),
+        (["s3://bucket/photos"], "s3://bucket/photos is an address, and kedge uses local files only"),
+        (["s3://bucket/f.npz"], "s3://bucket/f.npz is an address, and kedge uses local files only"),
         (["images", "http://a.b/c.jpg"], "http://a.b/c.jpg is an address"),
     ],
 )

@@ -67,4 +67,4 @@ def test_another_name_is_not_taken_for_a_slip(word: str) -> None:
 def test_an_address_is_no_file(argv: list[str]) -> None:
     ran = run(*argv)
     assert ran.code == 2
-    assert ran.err.startswith(f"error: {argv[-1]} is an address (")
+    assert ran.err.startswith(f"error: {argv[-1]} is an address, ")

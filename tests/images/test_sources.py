@@ -76,7 +76,7 @@ def test_refusals(places: Path, monkeypatch: pytest.MonkeyPatch, given: list[str
 @pytest.mark.parametrize("address", ["s3://bucket/a.png", "http://a.b/c.jpg", "gs://x", "https://a.b/t.csv"])
 def test_addresses_are_not_files(places: Path, address: str) -> None:
     for given in (address, [places / "6.png", address]):
-        with pytest.raises(FileError, match=f"{address} is an address, and kedge reads local files only"):
+        with pytest.raises(FileError, match=f"{address} is an address, and kedge uses local files only"):
             image_set(given, "cat, dog")
 
 

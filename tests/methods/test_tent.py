@@ -287,7 +287,7 @@ def test_refused_on_plain_features(model: TwoTower, monkeypatch: pytest.MonkeyPa
         kedge.adapt(x, t, "tent", encoder=model)
     with pytest.raises(kedge.InputError, match=message):
         Stream(t, "tent").step(x, images=batch.images)
-    with pytest.raises(kedge.InputError, match=r"do not record their images and encoder.* `kedge extract`"):
+    with pytest.raises(kedge.InputError, match=r"do not have the paths of their images.* `kedge extract`"):
         evaluate("tent", FeatureSet.from_arrays(x, t, labels=torch.zeros(8, dtype=torch.long)), "all")
 
 
