@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 import kedge
 from command import npz, run
@@ -144,3 +145,28 @@ def test_ctrl_c_at_any_moment(tmp_path: Path) -> None:
             assert err.splitlines()[-1].startswith("stopped"), delay
             assert "Traceback" not in err
             assert seconds < 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_ctrl_c_while_worker_processes_start(tmp_path: Path) -> None:
+    for name in "abcd":
+        Image.new("RGB", (32, 32)).save(tmp_path / f"{name}.png")
+    command = ["extract", ".", "--classes", "a, b", "--encoder", "tiny", "--workers", "2", "--batch-size", "1"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "kedge", *command],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        deadline = time.monotonic() + 60
+        while len(children.read_text().split()) < 3 and time.monotonic() < deadline:  # a tracker and two workers
+            time.sleep(0.01)
+        time.sleep(0.2)  # they import torch
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        assert process.stderr is not None
+        err = process.stderr.read().decode()
+        assert process.wait(60) == 130
+    assert "Traceback" not in err
+    assert "stopped" in err

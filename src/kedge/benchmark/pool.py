@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import wait
 from typing import Any, Generic, TypeVar
 
+from ..processes import without_ctrl_c
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -104,16 +106,13 @@ def _end_with_parent() -> None:
 def _inherited() -> Iterator[None]:
     """Processes started in this context use one thread and ignore Ctrl-C, which only the parent handles."""
     environment = {name: os.environ.get(name) for name in ONE_THREAD}
-    main = threading.current_thread() is threading.main_thread()  # only this thread may set signals
-    on_ctrl_c = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
     os.environ.update(ONE_THREAD)
     try:
-        yield
+        with without_ctrl_c():
+            yield
     finally:
         for name, value in environment.items():
             if value is None:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-        if on_ctrl_c is not None:
-            signal.signal(signal.SIGINT, on_ctrl_c)

@@ -16,6 +16,7 @@ from ..errors import FileError, InputError, KedgeError, SettingError
 from ..images.image_set import ImageSet
 from ..images.pixels import Preprocessing, open_image
 from ..memory import check_memory
+from ..processes import without_ctrl_c
 from ..ranges import seed_number, whole
 from ..words import count
 
@@ -125,7 +126,9 @@ def encode(
 def _encoded(loader: Iterable[_Decoded], encoder: Encoder, views: int, batch_size: int) -> Iterator[Encoded]:
     shape = (-1, views, encoder.dimension) if views else (-1, encoder.dimension)
     try:
-        for start, stop, positions, pixels, skipped in loader:
+        with without_ctrl_c():
+            decoded = iter(loader)  # starts the workers
+        for start, stop, positions, pixels, skipped in decoded:
             pictures = pixels.flatten(0, 1) if views else pixels
             parts = [encoder.encode_images(part) for part in torch.split(pictures, batch_size)] if positions else []
             features = torch.cat([part.float().cpu() for part in parts]) if parts else torch.empty(0)
