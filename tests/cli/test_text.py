@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import dataclasses
 import io
 import json
 import os
@@ -120,3 +121,13 @@ def test_lone_surrogates_do_not_stop_the_output(tmp_path: Path) -> None:
         predictions.write(tmp_path / name)
         assert "\\udcff.jpg" in (tmp_path / name).read_text(encoding="utf-8")
     assert json.loads((tmp_path / "labels.json").read_text(encoding="utf-8"))[0]["image"] == "\udcff.jpg"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
+def test_file_names_that_are_not_utf8_are_written(tmp_path: Path, suffix: str) -> None:
+    if suffix == "parquet":
+        pytest.importorskip("pyarrow")
+    features = dataclasses.replace(simulate(3, 2, 16), paths=("a\udcff.jpg", "b.jpg", "c.jpg"))
+    out = tmp_path / f"labels.{suffix}"
+    kedge.Predictions(features, kedge.adapt(features, method="zero-shot")).write(out)
+    assert b"a\\udcff.jpg" in out.read_bytes()

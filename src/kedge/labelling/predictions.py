@@ -161,7 +161,8 @@ class Predictions:
                 import pyarrow
                 import pyarrow.parquet
 
-                pyarrow.parquet.write_table(pyarrow.table(self.columns), temporary)
+                images = [_as_utf8(name) if isinstance(name, str) else name for name in self.columns["image"]]
+                pyarrow.parquet.write_table(pyarrow.table({**self.columns, "image": images}), temporary)
                 return
             with temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
                 if path.suffix.lower() == ".csv":
@@ -181,6 +182,11 @@ class Predictions:
         for number, row in enumerate(self.rows()):  # one line per row, so that it can be read and compared
             file.write((",\n" if number else "[\n") + json.dumps(row, ensure_ascii=False))
         file.write("\n]\n")
+
+
+def _as_utf8(name: str) -> str:
+    r"""A file name that is not UTF-8 as the other formats have it: `a\udcff.jpg`."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _of_class(probs: Tensor, classes: Tensor) -> Tensor:
