@@ -41,6 +41,7 @@ from signal import SIGINT, SIGPIPE, SIGXCPU
 from typing import Any
 
 import numpy as np
+from safetensors.torch import load_file
 
 import kedge
 
@@ -151,21 +152,32 @@ def _judge_message(ran: Ran, refuse: Callable[[str], None]) -> None:
 
 def judge_files(folder: Path) -> None:
     """Raise Fault if a file that kedge wrote is no file of its kind, or has a NaN in it."""
-    from safetensors.torch import load_file
-
     for path in sorted(folder.rglob("*")):
-        if not path.is_file() or any(part.startswith(".") or part.endswith(".parts") for part in path.parts):
-            continue
-        if path.suffix == ".json":
-            json.loads(path.read_text("utf-8"), parse_constant=lambda value, path=path: _nan_in(path))
-        elif path.suffix in (".csv", ".html") and NAN.search(path.read_text("utf-8")):
-            _nan_in(path)
-        elif path.suffix == ".safetensors" and not all(t.isfinite().all() for t in load_file(path).values()):
-            _nan_in(path)
+        unfinished = any(part.startswith(".") or part.endswith(".parts") for part in path.parts)
+        if path.is_file() and not unfinished and path.suffix in HAS_NAN and HAS_NAN[path.suffix](path):
+            raise Fault(f"NaN in {path.name}")
 
 
-def _nan_in(path: Path) -> None:
-    raise Fault(f"NaN in {path.name}")
+def _json_has_nan(path: Path) -> bool:
+    found: list[str] = []
+    json.loads(path.read_text("utf-8"), parse_constant=found.append)
+    return bool(found)
+
+
+def _text_has_nan(path: Path) -> bool:
+    return bool(NAN.search(path.read_text("utf-8")))
+
+
+def _tensors_have_nan(path: Path) -> bool:
+    return not all(tensor.isfinite().all() for tensor in load_file(path).values())
+
+
+HAS_NAN: dict[str, Callable[[Path], bool]] = {
+    ".json": _json_has_nan,
+    ".csv": _text_has_nan,
+    ".html": _text_has_nan,
+    ".safetensors": _tensors_have_nan,
+}
 
 
 class Run:

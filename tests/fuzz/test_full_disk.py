@@ -1,4 +1,4 @@
-"""A disk that is full at a random size: one line and exit code 2. With space again, the job ends as an undisturbed one."""
+"""A disk that is full at a random size: one line, exit code 2. With space again, the job ends as an undisturbed one."""
 
 from __future__ import annotations
 
