@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import errno
 import re
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -191,3 +193,12 @@ class TestContactSheet:
         bare = replace(made.labelled, features=replace(made.features, labels=None))
         with pytest.raises(InputError, match="true labels"):
             contact_sheet(bare, tmp_path / "sheet.png", "t")
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(zipfile.ZipFile, "extract", full)
+    with pytest.raises(FileError, match=r"cannot write .*images: No space left on device"):
+        module._unpacked(tmp_path / "images")
