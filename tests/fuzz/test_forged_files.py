@@ -76,9 +76,9 @@ def conduct_command(random: Random, folder: Path, run: Run) -> None:
 
 @pytest.mark.fuzz
 def test_forged_files(campaign: Campaign) -> None:
-    campaign("forged", conduct_loading, trials=300)
+    campaign("forged", conduct_loading, trials=200)
 
 
 @pytest.mark.fuzz
 def test_commands_on_forged_files(campaign: Campaign) -> None:
-    campaign("forged-commands", conduct_command, trials=100)
+    campaign("forged-commands", conduct_command, trials=50)

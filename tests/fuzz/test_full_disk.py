@@ -75,4 +75,4 @@ def _undisturbed(job: Job, out: Path, run: Run) -> dict[str, bytes]:
 
 @pytest.mark.fuzz
 def test_full_disk(campaign: Campaign) -> None:
-    campaign("full-disk", conduct, trials=40)
+    campaign("full-disk", conduct, trials=14)

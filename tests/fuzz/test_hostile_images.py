@@ -213,9 +213,9 @@ for path in Path("out").iterdir():
 
 @pytest.mark.fuzz
 def test_hostile_images(campaign: Campaign) -> None:
-    campaign("images", conduct, trials=60)
+    campaign("images", conduct, trials=30)
 
 
 @pytest.mark.fuzz
 def test_opening_hostile_images(campaign: Campaign) -> None:
-    campaign("images-opened", conduct_opening, trials=200)
+    campaign("images-opened", conduct_opening, trials=150)

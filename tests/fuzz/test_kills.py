@@ -68,9 +68,9 @@ def conduct_writing(random: Random, folder: Path, run: Run) -> None:
 
 @pytest.mark.fuzz
 def test_kills(campaign: Campaign) -> None:
-    campaign("kills", conduct, trials=24)
+    campaign("kills", conduct, trials=8)
 
 
 @pytest.mark.fuzz
 def test_kills_while_writing(campaign: Campaign) -> None:
-    campaign("kills-writing", conduct_writing, trials=30)
+    campaign("kills-writing", conduct_writing, trials=12)

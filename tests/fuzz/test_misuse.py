@@ -266,14 +266,14 @@ def conduct_signal(random: Random, folder: Path, run: Run) -> None:
 
 @pytest.mark.fuzz
 def test_nonsense(campaign: Campaign) -> None:
-    campaign("nonsense", conduct_nonsense, trials=300)
+    campaign("nonsense", conduct_nonsense, trials=120)
 
 
 @pytest.mark.fuzz
 def test_environments(campaign: Campaign) -> None:
-    campaign("environments", conduct_environment, trials=16)
+    campaign("environments", conduct_environment, trials=6)
 
 
 @pytest.mark.fuzz
 def test_signals(campaign: Campaign) -> None:
-    campaign("signals", conduct_signal, trials=20)
+    campaign("signals", conduct_signal, trials=8)
