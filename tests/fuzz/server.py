@@ -20,6 +20,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
+
 CPU_SECONDS, WALL_SECONDS = 10, 60  # more processor time is a hang; so is waiting for longer, for what never comes
 DATA_BYTES = 4 << 30  # no trial may harm the machine; what kedge may take is judged by the runner
 LINGER_SECONDS = 20.0  # processes that a trial started end at the latest so long after it: they import torch first
@@ -89,9 +91,9 @@ def _run(trial: dict[str, Any]) -> NoReturn:
         _redirect(descriptor, target)
     for name, limit in {"CPU": CPU_SECONDS, "DATA": DATA_BYTES, "CORE": 0, "FSIZE": trial["file_bytes"]}.items():
         if limit is not None:
-            resource.setrlimit(
-                getattr(resource, f"RLIMIT_{name}"), (limit, limit + 1)
-            )  # SIGXCPU, a second later SIGKILL
+            kind = getattr(resource, f"RLIMIT_{name}")
+            resource.setrlimit(kind, (limit, limit + 1))  # at the first SIGXCPU, at the second SIGKILL
+    torch.set_num_threads(1)  # torch's own threads do not survive a fork
     code = 1
     try:
         exec(trial["before"], {"Path": Path, "os": os})
@@ -135,7 +137,6 @@ def prepare() -> None:
     for module in ("kedge.cli", "kedge.demo", "transformers", "pyarrow.parquet", "matplotlib.pyplot"):
         import_module(module)
     import numpy as np
-    import torch
 
     import forging
     import kedge

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from kedge.cli._app import COMMANDS, app
 from runner import BROKEN_PIPE, INTERRUPTED, Campaign, Fault, Random, Run
 
 NUMBERS = ["0", "-1", "1", "2", "999999999999", "9" * 400, "1e308", "nan", "inf", "-inf", "0x10", "1_0", "٣", "1.5", ""]
@@ -120,46 +126,19 @@ KINDS = {  # what a value of an option can be
     "setting": SETTINGS,
     "field": FIELDS,
     "format": ["text", "md", "csv", "json", "latex", "x"],
+    "device": ["cpu", "auto", "cuda", "mps", "meta", "", "x", "cpu:7"],
     "encoder": ["tiny", "tiny", "photos", "hf:x/y", "openclip:x/y", "", "x"],
     "classes": ["red,green,blue", "classes.txt", "red", "red,red", "a" * 500, "\udcff", "", "=1,+2,@3"],
 }
-COMMANDS = {  # its arguments, and its options with the kind of their values; None: a flag
-    "adapt": (
-        "file",
-        {
-            "--method": "method",
-            "--set": "setting",
-            "--classes": "classes",
-            "--encoder": "encoder",
-            "--templates": "file",
-        }
-        | {"--views": "number", "--keep-features": "output", "--out": "output", "--sort-into": "output"}
-        | {"--normalize": None, "--json": None, "--quiet": None},
-    ),
-    "extract": (
-        "file",
-        {"-o": "output", "--classes": "classes", "--encoder": "encoder", "--templates": "file", "--views": "number"}
-        | {"--batch-size": "number", "--workers": "number", "--seed": "number", "--dataset": "text", "--root": "file"}
-        | {"--device": "text", "--split": "text", "--strict": None, "--json": None, "--quiet": None},
-    ),
-    "bench": (
-        "file",
-        {"--method": "method", "--scenario": "scenario", "--seed": "number", "--tasks": "number", "--preset": "text"}
-        | {"--grid": "file", "--out": "output", "--dry-run": None, "--json": None, "--quiet": None},
-    ),
-    "table": ("file", {"--rows": "field", "--cols": "field", "--value": "field", "--format": "format"}),
-    "report": ("file", {"-o": "output"}),
-    "plan": (
-        "file",
-        {"--scenario": "scenario", "--seed": "number", "--tasks": "number", "--save": "output", "--draw": "output"}
-        | {"--json": None},
-    ),
-    "features info": ("file", {"--normalize": None, "--json": None}),
-    "features convert": ("file", {"--normalize": None, "--logit-scale": "number"}),
-    "ls methods": ("method", {"--json": None}),
-    "ls scenarios": ("text", {"--json": None}),
-    "": ("text", {"--version": None, "--help": None}),
+KIND_OF = {  # parameters by name; of others, the metavar decides
+    **{"--method": "method", "--set": "setting", "--scenario": "scenario", "--classes": "classes"},
+    **{"--encoder": "encoder", "--device": "device", "--logit-scale": "number", "--format": "format"},
+    **dict.fromkeys(("--rows", "--cols", "--value"), "field"),
+    **dict.fromkeys(("--out", "--sort-into", "--keep-features", "--save", "--draw", "target"), "output"),
+    **dict.fromkeys(("source", "images", "features", "results"), "file"),
+    "name": "method",
 }
+KIND_OF_METAVAR = {"N": "number", "FILE": "file", "DIR": "file"}
 GOOD = [  # commands that work and take a moment, for signals and odd environments
     "adapt photos --encoder tiny --out out/labels.csv",
     "adapt features.safetensors",
@@ -198,19 +177,34 @@ def pick(options: list[str], random: Random) -> str:
     return options[random.integers(len(options))]
 
 
+def commands(group: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command of kedge with its words; the demo takes too long."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*words, name))
+        elif name != "demo":
+            yield (*words, name), command
+
+
+@cache
+def all_commands() -> list[tuple[tuple[str, ...], Any]]:
+    for module in COMMANDS:
+        import_module(f"kedge.cli.{module}")
+    return list(commands(typer.main.get_command(app)))
+
+
 def nonsense(random: Random) -> list[str]:
     """A command with random options, some of which fit."""
-    name = pick(list(COMMANDS), random)
-    argument, options = COMMANDS[name]
-    words = name.split()
-    words += [_value(argument, random) for _ in range(random.choice([0, 1, 1, 1, 1, 2, 3]))]
-    if name == "features convert":
-        words.append(_value("output", random))
-    chosen = random.permutation(list(options))[: random.integers(len(options) + 1)]
-    for option in map(str, chosen):
-        kind = options[option]
-        words += [option] if kind is None else [option, _value(kind, random)]
-    return words
+    words, command = all_commands()[random.integers(len(all_commands()))]
+    said = list(words)
+    for parameter in command.params:
+        name = parameter.opts[-1]
+        kind = KIND_OF.get(name) or KIND_OF_METAVAR.get(parameter.metavar, "text")
+        if parameter.param_type_name == "argument":
+            said += [_value(kind, random) for _ in range(random.choice([0, 1, 1, 1, 1, 1, 2]))]
+        elif random.random() < (0.6 if parameter.required else 0.3):
+            said += [name] if parameter.is_flag else [name, _value(kind, random)]
+    return said
 
 
 def _value(kind: str, random: Random) -> str:
