@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kedge.demo import IMAGES
 from pictures import save_pictures
 from runner import Campaign, Run
 
-CLASSES = "red,green,blue"
 GRID = 'features = ["features.safetensors"]\nmethods = ["zero-shot", "stata"]\nscenarios = ["very-low"]\ntasks = 2\n'
 _campaigns: list[Campaign] = []
 
@@ -19,6 +20,9 @@ _campaigns: list[Campaign] = []
 def make_material(folder: Path, run: Run) -> None:
     """Good files of every kind, made by kedge's own commands."""
     save_pictures(folder / "photos")
+    with zipfile.ZipFile(IMAGES) as every, zipfile.ZipFile(folder / "few.zip", "w") as few:  # for a small demo
+        for name in every.namelist()[::15]:
+            few.writestr(name, every.read(name))
     (folder / "grid.toml").write_text(GRID)
     (folder / "classes.txt").write_text("red\ngreen\nblue\n")
     run.folder = folder

@@ -128,8 +128,8 @@ def judge(ran: Ran) -> None:
     for text in captured:
         if found := UNWANTED.search(text):
             refuse(f"it printed {found[0]!r}")
-        if found := CONTROL.search(text):
-            refuse(f"it printed the control character {found[0]!r}")
+    if found := CONTROL.search(ran.err):  # names in data stay as they are, unless stdout is a terminal
+        refuse(f"the control character {found[0]!r} on stderr")
     if found := NAN.search(ran.out):
         refuse(f"NaN on stdout: {ran.out[max(found.start() - 60, 0) : found.end() + 20]!r}")
     if ran.code == REFUSED:
