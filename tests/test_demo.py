@@ -6,7 +6,6 @@ import csv
 import errno
 import re
 import sys
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -199,6 +198,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def full(*given: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(zipfile.ZipFile, "extract", full)
+    monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(FileError, match=r"cannot write .*images: No space left on device"):
         module._unpacked(tmp_path / "images")
+    assert not list(tmp_path.rglob("*.png"))  # a file that exists is complete

@@ -115,10 +115,16 @@ def _grid(features: Path, scenarios: Sequence[str], tasks: int, out: Path, jobs:
 
 
 def _unpacked(place: Path) -> Path:
-    """Unpack the bundled images into folders by class, skipping files that are there already."""
+    """Unpack the bundled images into folders by class, skipping files that are there already.
+
+    By rename, but not flushed to disk one by one: that takes long, and a file of the wrong size is unpacked again.
+    """
+    unfinished = place / ".kedge-unpacking.tmp"
     with writing(place), zipfile.ZipFile(IMAGES) as archive:
         for entry in archive.infolist():
             file = place / entry.filename
             if not (file.is_file() and file.stat().st_size == entry.file_size):
-                archive.extract(entry, place)  # never writes outside the folder
+                file.parent.mkdir(parents=True, exist_ok=True)
+                unfinished.write_bytes(archive.read(entry))
+                unfinished.replace(file)
     return place

@@ -120,7 +120,7 @@ def judge(ran: Ran) -> None:
         refuse(f"it took {ran.rss_bytes / 1e9:.1f} GB of memory")
     if ran.left_processes:
         refuse("it left processes behind")
-    allowed = CODES if ran.sent in (None, SIGINT, SIGPIPE) else {*CODES, -ran.sent}
+    allowed = CODES if ran.sent in (None, SIGPIPE) else {*CODES, -ran.sent}  # a shell shows -SIGINT as 130 too
     if ran.code not in allowed:
         refuse(f"exit code {ran.code}")
     if ran.code == INTERRUPTED and ran.sent != SIGINT:
