@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP    := -m pip install --quiet --disable-pip-version-check -c constraints-torch.txt
 torch   = $(if $(TORCH_INDEX),$(1) $(PIP) --index-url $(TORCH_INDEX) torch)
 
-.PHONY: demo test test-transformers4 test-openclip lint bench clean
+.PHONY: demo test test-transformers4 test-openclip lint bench fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.ready: pyproject.toml constraints-torch.txt
@@ -52,6 +52,11 @@ lint: $(VENV)/.ready
 bench: $(VENV)/.ready  ## speed and memory, as ratios in one run
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/extraction.py
+
+# Hostile trials with a new seed each time. FUZZ_SEED=… repeats a campaign, FUZZ_TRIAL=PART:NUMBER one trial of it.
+FUZZ_MINUTES ?= 15
+fuzz: $(VENV)/.ready
+	FUZZ_MINUTES=$(FUZZ_MINUTES) $(BIN)/python -m pytest tests/fuzz
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import re
 import sys
 from pathlib import Path
@@ -191,3 +192,13 @@ class TestContactSheet:
         bare = replace(made.labelled, features=replace(made.features, labels=None))
         with pytest.raises(InputError, match="true labels"):
             contact_sheet(bare, tmp_path / "sheet.png", "t")
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(FileError, match=r"cannot write .*images: No space left on device"):
+        module._unpacked(tmp_path / "images")
+    assert not list(tmp_path.rglob("*.png"))  # a file that exists is complete

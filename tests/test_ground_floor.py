@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kedge import memory
-from kedge.errors import FileError, InputError, SettingError
+from kedge.errors import LONGEST, FileError, InputError, SettingError
 from kedge.schema import Meta, checked, decoded
 from kedge.words import neutral, printable, without_neutral
 
@@ -83,3 +84,14 @@ def test_neutral_fields_are_no_formulas_and_read_back(text):
     field = neutral(text)
     assert not field.startswith(("=", "+", "-", "@", "\t", "\r"))
     assert without_neutral(field) == text
+
+
+@pytest.mark.parametrize("kind", [FileError, InputError, SettingError])
+def test_whatever_a_message_quotes_it_is_one_line_of_bounded_length(kind):
+    error = kind("no file a\nb\x1b[31m\u202e. Check the path.")
+    assert str(error) == r"no file a\nb\x1b[31m\u202e. Check the path."
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    long = str(kind("unknown " + "y" * 10_000 + ". Choose another."))
+    assert len(long) <= LONGEST
+    assert long.startswith("unknown y")
+    assert long.endswith("y. Choose another.")

@@ -23,7 +23,7 @@ from .encoders.names import load_encoder
 from .errors import FileError
 from .features.extract import extract
 from .features.feature_set import FeatureSet
-from .files import check_writable, written_by_rename
+from .files import check_writable, writing, written_by_rename
 from .images.folders import folder
 from .labelling.classify import label
 from .labelling.contact_sheet import contact_sheet
@@ -115,10 +115,16 @@ def _grid(features: Path, scenarios: Sequence[str], tasks: int, out: Path, jobs:
 
 
 def _unpacked(place: Path) -> Path:
-    """Unpack the bundled images into folders by class, skipping files that are there already."""
-    with zipfile.ZipFile(IMAGES) as archive:
+    """Unpack the bundled images into folders by class, skipping files that are there already.
+
+    By rename, but not flushed to disk one by one: that takes long, and a file of the wrong size is unpacked again.
+    """
+    unfinished = place / ".kedge-unpacking.tmp"
+    with writing(place), zipfile.ZipFile(IMAGES) as archive:
         for entry in archive.infolist():
             file = place / entry.filename
             if not (file.is_file() and file.stat().st_size == entry.file_size):
-                archive.extract(entry, place)  # never writes outside the folder
+                file.parent.mkdir(parents=True, exist_ok=True)
+                unfinished.write_bytes(archive.read(entry))
+                unfinished.replace(file)
     return place

@@ -14,11 +14,17 @@ import difflib
 import re
 from collections.abc import Iterable
 
+from .words import printable, without_middle
+
 CLOSE = 0.65  # from 0 to 1: how alike two words must be for one to be suggested for the other
+LONGEST = 1000  # characters of a message, whatever is quoted in it
 
 
 class KedgeError(Exception):
-    """Base class of all errors kedge raises."""
+    """Base class of all errors kedge raises. Text from files and users cannot break the line or control a terminal."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(without_middle(printable(message), LONGEST))
 
 
 class InputError(KedgeError, ValueError):
@@ -38,7 +44,10 @@ class MissingExtra(KedgeError, ImportError):
 
 
 class ContractError(KedgeError, AssertionError):
-    """A method breaks the contract of methods."""
+    """A method breaks the contract of methods. The message has a line for each check that failed."""
+
+    def __init__(self, message: str = "") -> None:
+        AssertionError.__init__(self, message)
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:

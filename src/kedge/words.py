@@ -52,6 +52,11 @@ def printable(text: str) -> str:
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def without_middle(text: str, longest: int) -> str:
+    """The text; if it is longer than this, its beginning and its end, which says what to do."""
+    return text if len(text) <= longest else f"{text[: longest * 2 // 3]} … {text[3 - longest // 3 :]}"
+
+
 def neutral(text: str) -> str:
     """A CSV field that no spreadsheet takes for a formula: a ' is put before a leading = + - @, tab or return."""
     return "'" + text if _FORMULA.match(text) else text

@@ -543,3 +543,9 @@ def test_a_feature_file_is_opened_once(folder: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(FeatureSet, "load", lambda path: opened.append(path) or load(path))
     run(small(folder))
     assert opened == [folder / "birds.safetensors"]
+
+
+def test_a_link_to_itself_is_no_record(tmp_path: Path) -> None:
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    with pytest.raises(FileError, match=r"cannot use .*loop\.json"):
+        load_records([tmp_path])

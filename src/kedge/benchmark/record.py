@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -172,7 +173,7 @@ def load_records(paths: Iterable[str | Path]) -> list[Record]:
     """All records in these files and folders (`*.json`), each once, in a fixed order."""
     places = list(map(Path, paths))
     files = [file for path in places for file in (path.glob("*.json") if path.is_dir() else [path])]
-    records = [Record.load(file) for file in dict.fromkeys(file.resolve() for file in files)]
+    records = [Record.load(file) for file in dict.fromkeys(map(os.path.realpath, files))]
     if not records:
         raise FileError(
             f"no records in {', '.join(map(str, places))}. Run `kedge bench` first and name its output folder."
