@@ -244,7 +244,7 @@ def test_offline_says_what_to_download_at_once_and_nothing_else(tmp_path: Path) 
     assert run.stderr == ""
     assert run.stdout.count("\n") == 1
     assert (
-        "hf download timm/vit_base_patch16_clip_224.openai --local-dir DIR; then name the encoder openclip:DIR"
+        "hf download timm/vit_base_patch16_clip_224.openai --local-dir DIR; then use the encoder openclip:DIR"
         in run.stdout
     )
 
