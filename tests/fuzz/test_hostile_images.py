@@ -213,7 +213,7 @@ for path in Path("out").iterdir():
 
 @pytest.mark.fuzz
 def test_hostile_images(campaign: Campaign) -> None:
-    campaign("images", conduct, trials=30)
+    campaign("images", conduct, trials=24)
 
 
 @pytest.mark.fuzz

@@ -68,7 +68,7 @@ def conduct_writing(random: Random, folder: Path, run: Run) -> None:
 
 @pytest.mark.fuzz
 def test_kills(campaign: Campaign) -> None:
-    campaign("kills", conduct, trials=8)
+    campaign("kills", conduct, trials=6)
 
 
 @pytest.mark.fuzz

@@ -260,12 +260,12 @@ def conduct_signal(random: Random, folder: Path, run: Run) -> None:
 
 @pytest.mark.fuzz
 def test_nonsense(campaign: Campaign) -> None:
-    campaign("nonsense", conduct_nonsense, trials=120)
+    campaign("nonsense", conduct_nonsense, trials=80)
 
 
 @pytest.mark.fuzz
 def test_environments(campaign: Campaign) -> None:
-    campaign("environments", conduct_environment, trials=6)
+    campaign("environments", conduct_environment, trials=5)
 
 
 @pytest.mark.fuzz

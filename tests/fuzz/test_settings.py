@@ -23,4 +23,4 @@ def conduct(random: Random, folder: Path, run: Run) -> None:
 
 @pytest.mark.fuzz
 def test_settings(campaign: Campaign) -> None:
-    campaign("settings", conduct, trials=200)
+    campaign("settings", conduct, trials=150)
