@@ -50,11 +50,10 @@ def new_model(tokenizer: Any) -> Model:
     return model
 
 
-def embed_images(model: Any, pictures: Tensor) -> tuple[Tensor, Tensor]:
-    """Unit features (b×d) of pictures (b×3×side×side, 0 to 1), and what the image tower pooled (b×c)."""
+def embed_images(model: Any, pictures: Tensor) -> Tensor:
+    """Unit features (b×d) of pictures (b×3×side×side, 0 to 1)."""
     pixels = ((pictures - MEAN) / STD).contiguous(memory_format=torch.channels_last)
-    pooled = model.vision_model(pixel_values=pixels).pooler_output
-    return functional.normalize(model.visual_projection(pooled).float()), pooled
+    return functional.normalize(model.visual_projection(model.vision_model(pixel_values=pixels).pooler_output).float())
 
 
 def embed_texts(model: Any, tokenizer: Any, texts: list[str]) -> Tensor:

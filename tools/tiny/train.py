@@ -2,13 +2,14 @@
 
     OMP_WAIT_POLICY=passive python tools/tiny/train.py WORK --steps 2400
 
-Two towers of transformers in a VisionTextDualEncoderModel, and CLIP's contrastive loss
+Two towers of transformers in a VisionTextDualEncoderModel, and the loss
 
-    L = ½ [CE(s X Tᵀ, Q) + CE(s T Xᵀ, Qᵀ)] + a CE(classifier, concept),   s = exp(logit_scale), learned
+    L = ½ [CE(s X Tᵀ, Q) + CE(s T Xᵀ, Qᵀ)] + a CE(s [X; T] Pᵀ, c),   s = exp(logit_scale), learned
 
-over unit features X (2b×d) and T (b×d): b concepts, two drawings and one caption each. Q shares the mass among equal
-captions. The concept classifier on the pooled image features helps at first: its weight a falls from 1 to 0. The
-augmentation goes from easy to hard.
+over unit features X (2b×d) and T (b×d): b concepts, two drawings and one caption each. The first part is CLIP's; Q
+shares the mass among equal captions. The second compares both with learned unit prototypes P of all concepts c, so that
+images and texts find a common space sooner; its weight a falls from 2 to 0, and P is not kept. The augmentation goes
+from easy to hard.
 
 The logit scale is set at the end to the value with the lowest negative log-likelihood of plain prompts on the held-out
 drawings. No drawing of the test style is read. WORK/model is a loadable model after every measurement. WORK/train.pt
@@ -33,7 +34,7 @@ from concepts import read_concepts
 from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 from torch.nn import functional
-from towers import SIDE, embed_images, embed_texts, new_model, save
+from towers import DIMENSION, SIDE, embed_images, embed_texts, new_model, save
 from transformers import AutoTokenizer
 
 BATCH, RATE, DECAY, WARM_UP, LARGEST_SCALE = 128, 1.2e-3, 0.1, 50, 100.0
@@ -56,7 +57,7 @@ def held_out(model: Any, tokenizer: Any, pictures: Tensor, concepts: Tensor) -> 
     """Zero-shot accuracy among all concepts, and the logit scale with the lowest negative log-likelihood."""
     model.eval()
     t = embed_texts(model, tokenizer, [PROMPT.format(concept.name) for concept in read_concepts()])
-    cosines = torch.cat([embed_images(model, part)[0] for part in pictures.split(500)]) @ t.T
+    cosines = torch.cat([embed_images(model, part) for part in pictures.split(500)]) @ t.T
     model.train()
 
     def loss(log_scale: float) -> float:
@@ -85,8 +86,8 @@ def main() -> None:
     tokens.write([captions(i) for _ in range(30) for i in range(len(rows_of))], out)
     tokenizer = AutoTokenizer.from_pretrained(out)
     model = new_model(tokenizer)
-    classifier = nn.Linear(model.config.vision_config.hidden_size, len(rows_of))
-    parts = nn.ModuleDict({"model": model, "classifier": classifier})
+    prototypes = nn.Linear(DIMENSION, len(rows_of), bias=False)
+    parts = nn.ModuleDict({"model": model, "prototypes": prototypes})
     parameters = sum(p.numel() for p in model.parameters())
     print(f"{len(art.drawings):,} drawings, {parameters:,} parameters, {len(tokenizer)} tokens", flush=True)
     decayed = [p for p in parts.parameters() if p.ndim > 1]  # no weight decay for norms, biases and the logit scale
@@ -120,12 +121,14 @@ def main() -> None:
         texts = [captions(i) for i in chosen]
         pictures = augment(art.drawings[rows], SIDE, min(1.0, 0.4 + 1.5 * progress))
         with torch.autocast("cpu", torch.bfloat16):
-            x, pooled = embed_images(model, pictures)
-            t = embed_texts(model, tokenizer, texts)
-            helped = functional.cross_entropy(classifier(pooled).float(), torch.tensor(chosen * 2), label_smoothing=0.1)
-        loss = contrastive_loss(x, t, model.logit_scale.exp(), texts)
+            x, t = embed_images(model, pictures), embed_texts(model, tokenizer, texts)
+        scale = model.logit_scale.exp()
+        concepts = torch.tensor(chosen)
+        to_prototypes = scale * torch.cat((x, t)) @ functional.normalize(prototypes.weight).T
+        helped = functional.cross_entropy(to_prototypes, concepts.repeat(3), label_smoothing=0.1)
+        loss = contrastive_loss(x, t, scale, texts)
         optimizer.zero_grad(set_to_none=True)
-        (loss + (1 - progress) * helped).backward()
+        (loss + 2 * (1 - progress) * helped).backward()
         nn.utils.clip_grad_norm_(parts.parameters(), 1.0)
         optimizer.step()
         with torch.no_grad():
@@ -133,11 +136,11 @@ def main() -> None:
         step += 1
         losses.append(loss.item())
         if step % MEASURE == 0 or step == options.steps:
-            accuracy, scale = held_out(model, tokenizer, *unseen)
-            save(model, out, scale)
+            accuracy, calibrated = held_out(model, tokenizer, *unseen)
+            save(model, out, calibrated)
             print(
                 f"step {step}: loss {np.mean(losses[-MEASURE:]):.3f}, held-out zero-shot {accuracy:.1%}, logit scale "
-                f"{model.logit_scale.exp().item():.1f}, calibrated {scale:.1f}, {time.monotonic() - start:.0f} s, "
+                f"{scale.item():.1f}, calibrated {calibrated:.1f}, {time.monotonic() - start:.0f} s, "
                 f"CPU {time.process_time():.0f} s",
                 flush=True,
             )
