@@ -34,7 +34,7 @@ from .report import write_report
 from .report.formats import render
 from .report.pivot import pivot
 
-IMAGES, DATASET = TINY.parent / "images.zip", "fashion-camera"
+IMAGES, DATASET = TINY.parent / "images.zip", "drawings"
 VIEWS, QUICK_VIEWS = 16, 4  # per image; MTA's paper uses 64, which takes four times as long
 TENT_STEPS = 1  # per batch, as in TENT's paper; ten steps, as in the StatA paper, take seven times as long
 # The paper's scenarios that work with ten classes, and the number of tasks of each.

@@ -83,7 +83,8 @@ def main() -> None:
     encoder = load_encoder(options.model or str(options.work / "model"), device="cpu")
     print(f"logit scale {encoder.logit_scale:.2f}, dimension {encoder.dimension}")
     images = folder(options.images or options.work / "images")
-    describe(extract(images, encoder=encoder, templates=[PROMPT], out=options.work / "features.safetensors"))
+    out = options.work / "features.safetensors"
+    describe(extract(images, encoder=encoder, templates=[PROMPT], out=out, force=True))
     held_out(encoder, options.work, options.seed)
 
 
