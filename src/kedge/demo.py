@@ -19,8 +19,8 @@ import torch
 from .benchmark.grid import Grid
 from .benchmark.record import Record
 from .benchmark.run import run
-from .encoders.encoder import TINY
 from .encoders.names import load_encoder
+from .encoders.tiny import IMAGES
 from .errors import FileError
 from .features.extract import extract
 from .features.feature_set import FeatureSet
@@ -38,7 +38,7 @@ from .report.formats import FAILED, MISSING, aligned, render
 from .report.pivot import mean, order, pivot
 from .words import count
 
-IMAGES, DATASET = TINY.parent / "images.zip", "drawings"
+DATASET = "drawings"
 EACH, VIEWS = 4, 8  # of the part for MTA and TENT: pictures of each class, and views of a picture (64 in MTA's paper)
 TENT_STEPS = 1  # per batch, as in TENT's paper; ten steps, as in the StatA paper, take seven times as long
 ON_PART, SLOW = ("mta", "tent"), "em-dirichlet"  # which takes a second per batch
@@ -174,7 +174,7 @@ def _demo(out: Path, size: Size, jobs: int, seed: int) -> Demo:
     records = outcome.records()
     notice("labelling all pictures together with kedge, drawing pictures, writing the report …")
     labelled = label(features, build("kedge"))
-    title = f"{len(features):,} pictures labelled together by kedge: labels before and after"
+    title = f"{len(features):,} simulated photographs labelled together by kedge: before and after"
     contact_sheet(labelled, made["contact sheet"], title, seed)
     drawn = [r for r in records if (r.dataset, r.scenario) == (DATASET, size.streams[-1]) and r.method in DRAWN]
     draw_stream(drawn, made["stream"])

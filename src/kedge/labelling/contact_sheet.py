@@ -20,7 +20,7 @@ from .predictions import Predictions
 
 COLUMNS, ROWS = 8, 2  # of images, per group
 DPI = 150
-SIDE, GAP = 192 / DPI, 0.2  # inches: side of an image (a picture of 96 pixels is doubled), and gap between images
+SIDE, GAP = 192 / DPI, 0.22  # inches: side of an image (a picture of 96 pixels is doubled), and gap between images
 TEXT = 0.78  # inches: the three lines of text below an image
 TOP, BAND = 1.0, 0.5  # inches: title, and heading of a group
 LONGEST = 16  # letters of a class name that are shown
@@ -71,9 +71,9 @@ def contact_sheet(predictions: Predictions, path: str | Path, title: str, seed: 
             axes = figure.add_axes((x / width, 1 - (y + SIDE) / height, SIDE / width, SIDE / height))
             axes.imshow(np.asarray(open_image(files[index])), interpolation="bicubic")
             axes.set_axis_off()
-            write(x, y + SIDE + 0.2, name(truth, index), 10.5, weight="bold")
-            write(x, y + SIDE + 0.4, f"was {name(before, index)}", 10, MUTED)
-            write(x, y + SIDE + 0.59, f"now {name(after, index)}", 10, colour)
+            write(x, y + SIDE + 0.2, name(truth, index), 9.5, weight="bold")
+            write(x, y + SIDE + 0.4, f"was {name(before, index)}", 9, MUTED)
+            write(x, y + SIDE + 0.59, f"now {name(after, index)}", 9, colour)
         top += BAND + rows * (SIDE + TEXT)
     with written_by_rename(path) as temporary:
         figure.savefig(temporary, format="png", dpi=DPI)
