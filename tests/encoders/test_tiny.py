@@ -124,3 +124,26 @@ def test_zero_shot_on_the_pictures_is_what_the_readme_says() -> None:
     accuracy = 100 * right.float().mean().item()
     assert 50 <= accuracy <= 65
     assert accuracy == pytest.approx(said(r"photographs\s+\|[ \d,]+\| (\d+\.\d+) %"), abs=0.15)
+
+
+def noted(images: Path, classes: list[str]) -> list[str]:
+    """The notes of an extraction with the bundled model."""
+    from kedge import progress
+
+    said: list[str] = []
+    with progress._set(progress._say, said.append):
+        kedge.extract(images, classes, "tiny", images.parent / "features.safetensors", force=True)
+    return said
+
+
+def test_it_says_what_it_does_not_know(tmp_path: Path) -> None:
+    reference()  # skips without transformers
+    photos = tmp_path / "photos"
+    with zipfile.ZipFile(IMAGES) as archive:
+        archive.extractall(photos, archive.namelist()[:2])
+    assert noted(photos, ["airplane", "Fire_Truck", "watermelon"]) == []
+    (names,) = noted(photos, ["airplane", "quokka", "x" * 1000])
+    assert re.match(r"note: the tiny model does not know 2 classes: quokka, x{26} … x{10}\. ", names)
+    Image.new("RGB", (96, 96)).save(photos / "black.png")
+    (pictures,) = noted(photos, ["airplane", "cat"])
+    assert pictures.startswith("note: the tiny model knows only drawings")

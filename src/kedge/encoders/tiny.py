@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..images.image_set import ImageSet, same_name
-from ..words import count, first_few
+from ..words import count, first_few, without_middle
 from .encoder import DEFAULT, TINY
 
 IMAGES, VOCABULARY = TINY.parent / "images.zip", TINY.parent / "vocabulary.txt"
@@ -17,7 +17,7 @@ IMAGES, VOCABULARY = TINY.parent / "images.zip", TINY.parent / "vocabulary.txt"
 def limits(images: ImageSet) -> list[str]:
     """What the model does not know of these images and their class names, a sentence for each."""
     found = []
-    if unknown := unknown_names(images.class_names):
+    if unknown := [without_middle(name, 40) for name in unknown_names(images.class_names)]:
         found.append(
             f"the tiny model does not know {count(len(unknown), 'class')}: {first_few(unknown)}. Labels of them mean "
             f"nothing. The names it knows are in {VOCABULARY}"
