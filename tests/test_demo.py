@@ -22,6 +22,7 @@ from kedge.encoders.names import load_encoder
 from kedge.errors import FileError, InputError, MissingExtra
 from kedge.labelling.contact_sheet import BAD, GOOD, contact_sheet
 from kedge.methods.registry import list_methods
+from kedge.report.words import points
 
 pytest.importorskip("transformers", reason='the bundled model is loaded by transformers: pip install "kedge[hf]"')
 CLASSES, EACH = 10, 14  # the first ones, and images of each: two batches of a stream
@@ -83,13 +84,11 @@ def test_the_table_shows_accuracy_and_gain_and_marks_what_is_a_part(made: Demo) 
     rows = {line.split()[0]: line.split()[1:] for line in lines[2 : lines.index("")]}
     assert sorted(rows) == sorted({"mta": "mta*", "tent": "tent*", SLOW: f"{SLOW}†"}.get(m, m) for m in list_methods())
     found = [next(r for r in made.records if (r.method, r.scenario) == ("moon", s)) for s in lines[0].split()[1:4]]
-    gains = [100 * (record.gain or 0) for record in found]
+    gains = [record.gain or 0 for record in found]
     shown = [
-        text
-        for r, gain in zip(found, gains, strict=True)
-        for text in (f"{100 * (r.accuracy or 0):.1f}", f"{gain:+.1f}")
+        text for r, gain in zip(found, gains, strict=True) for text in (f"{100 * (r.accuracy or 0):.1f}", points(gain))
     ]
-    assert rows["moon"] == [*shown, f"{sum(gains) / 3:+.1f}"]
+    assert rows["moon"] == [*shown, points(sum(gains) / 3)]
     assert len(rows["zero-shot"]) == 4  # no gain over itself
     notes = " ".join(lines)
     assert "TransCLIP and ZLaP assume that all classes are present" in notes

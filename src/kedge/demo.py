@@ -36,6 +36,7 @@ from .progress import notice
 from .report import draw_stream, write_report
 from .report.formats import FAILED, MISSING, aligned, render
 from .report.pivot import mean, order, pivot
+from .report.words import points
 from .words import count
 
 DATASET = "drawings"
@@ -104,7 +105,7 @@ class Demo:
                 [
                     method + mark,
                     *map(_shown, found),
-                    MISSING if average is None or method == "zero-shot" else _points(average),
+                    MISSING if average is None or method == "zero-shot" else points(average),
                 ]
             )
         lines = aligned(rows)
@@ -123,14 +124,10 @@ class Demo:
 
 
 def _shown(record: Record | None) -> str:
-    """A cell of the table: `69.7 +17.8`."""
+    """A cell of the table: `69.7 +17.8`; zero-shot has no gain over itself."""
     if record is None or record.accuracy is None or record.gain is None:
         return MISSING if record is None else FAILED
-    return f"{100 * record.accuracy:.1f} {'' if record.method == 'zero-shot' else _points(record.gain):>5}"
-
-
-def _points(gain: float) -> str:
-    return f"{100 * gain:+.1f}"
+    return f"{100 * record.accuracy:.1f} {'' if record.method == 'zero-shot' else points(record.gain):>5}"
 
 
 def demo(out: str | Path, quick: bool = False, jobs: int = 1, seed: int = 0) -> Demo:
