@@ -356,7 +356,7 @@ def test_demo_shows_what_the_demo_returns(tmp_path: Path, monkeypatch: pytest.Mo
     assert (shown.code, shown.out) == (0, "the table\n")
     assert f"simulated pictures\nreport → {tmp_path / 'report.html'}" in shown.err
     *_, adapt, bench, photos = map(shlex.split, shown.err.splitlines())
-    assert adapt[-9:-4] == [
+    assert adapt[-8:-3] == [
         "adapt",
         *(str(tmp_path / "images" / name) for name in ("cat", "dog", "pizza")),
         "--classes",
