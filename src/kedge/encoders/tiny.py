@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..errors import KedgeError
 from ..images.image_set import ImageSet, same_name
 from ..words import count, first_few, without_middle
 from .encoder import DEFAULT, TINY
@@ -49,5 +50,5 @@ def bundled(images: ImageSet) -> bool:
 
     try:
         return all(one(images.source(i)) for i in range(len(images)))
-    except OSError:
+    except (KedgeError, OSError, ValueError):  # it cannot be read; a path with a NUL is a ValueError
         return False

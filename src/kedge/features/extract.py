@@ -86,7 +86,7 @@ def extract(
         raise InputError(f"{images.name} has no class names. Name the classes (--classes).")
     templates = as_templates(templates or images.template or PLAIN_TEMPLATE)
     encoder = load_encoder(encoder, device=device)
-    if encoder.name == "tiny":
+    if encoder.name == "tiny" and progress.noticed():
         for limit in tiny.limits(images):
             progress.notice(f"note: {limit}")
     about = _about(images, encoder, templates, views, seed)
