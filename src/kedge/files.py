@@ -23,7 +23,7 @@ def check_writable(path: str | Path) -> Path:
         raise FileError(f"cannot write {path}: it is a folder. Name a file in it.")
     if status and not stat.S_ISREG(status.st_mode):  # a rename would replace the device
         raise FileError(f"cannot write {path}: it is a device or a pipe, not a file. Name a file.")
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         raise FileError(f"cannot write {path}: there is no folder {path.parent}. Create it first.")
     if not os.access(path.parent, os.W_OK) or (status and not os.access(path, os.W_OK)):
         raise FileError(f"cannot write {path}: permission denied. Choose another place.")
@@ -88,6 +88,11 @@ def check_local(path: str | Path) -> None:
             f"{found['kind']}://{found['rest']} is an address, and kedge uses local files only. "
             "Name a file or folder of this machine."
         )
+
+
+def check_path(path: Path) -> None:
+    """Raise FileError if the system cannot take this path at all: too long, an address, with a NUL character."""
+    _status(path)
 
 
 def _status(path: Path) -> os.stat_result | None:

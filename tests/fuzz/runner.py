@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from signal import SIGINT, SIGPIPE, SIGXCPU
+from signal import SIGINT, SIGPIPE, SIGTERM, SIGXCPU
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,10 @@ SHOWN = 20  # failed trials
 STREAMS = ("/dev/null", "/dev/full", "closed", "broken")  # beside files
 
 UNWANTED = re.compile(r"Traceback|Exception ignored|Fatal Python error|Segmentation|Warning:|core dumped")
+# Python's own words in a process that was starting when its parent was ended
+ORPHAN = re.compile(
+    r"Traceback(?:(?!Traceback).)*multiprocessing(?:(?!Traceback).)*\nEOFError: Ran out of input\n", re.DOTALL
+)
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 NAN = re.compile(r"(?<![\w'\"/])-?nan(?![\w'\"/])", re.IGNORECASE)
 ERROR = re.compile(r"error: ", re.IGNORECASE)
@@ -126,6 +130,7 @@ def judge(ran: Ran) -> None:
     if ran.code == INTERRUPTED and ran.sent != SIGINT:
         refuse("exit code 130 without Ctrl-C")
     for text in captured:
+        text = ORPHAN.sub("", text) if ran.sent == SIGTERM else text
         if found := UNWANTED.search(text):
             refuse(f"it printed {found[0]!r}")
     if found := CONTROL.search(ran.err):  # names in data stay as they are, unless stdout is a terminal

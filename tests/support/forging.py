@@ -101,7 +101,7 @@ def changed(value: Any, random: Random) -> Any:
         else:
             holder.insert(key, new)
     elif change < 0.4 and isinstance(holder[key], int | float):
-        holder[key] = pick([-holder[key], holder[key] + 1, holder[key] * 1e6, str(holder[key])], random)
+        holder[key] = pick([-holder[key], holder[key] + 1, holder[key] * 10**6, str(holder[key])], random)
     elif change < 0.5 and isinstance(holder[key], list):
         holder[key] = pick([holder[key] * 2, holder[key][1:], [holder[key]]], random)
     else:

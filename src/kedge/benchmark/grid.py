@@ -27,6 +27,7 @@ ablation; these are ours.
 from __future__ import annotations
 
 import glob
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -34,7 +35,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from ..errors import FileError, SettingError, did_you_mean
-from ..files import existing
+from ..files import check_path, existing
 from ..methods.contract import Method
 from ..methods.registry import build, list_methods
 from ..ranges import seed_number, whole
@@ -93,6 +94,9 @@ class Grid:
     left_out: tuple[str, ...]  # why some of "all" methods are missing
     images: Path | None = None  # for methods that adapt the encoder: see `features.image_source`
     encoder: str | None = None
+
+    def __post_init__(self) -> None:
+        check_path(self.out)
 
     @classmethod
     def of(
@@ -197,7 +201,7 @@ def read_options(path: str | Path) -> Options:
 
 def _files(folder: Path, entry: str) -> list[Path]:
     """The files of one entry, which is a path or a pattern with * ? or []."""
-    if (folder / entry).exists() or not glob.has_magic(entry):
+    if os.path.exists(folder / entry) or not glob.has_magic(entry):
         return [folder / entry]
     found = sorted(map(Path, glob.glob(str(folder / entry), recursive=True)))
     if not found:

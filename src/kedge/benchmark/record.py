@@ -172,8 +172,8 @@ def _shown(value: Any) -> str:
 def load_records(paths: Iterable[str | Path]) -> list[Record]:
     """All records in these files and folders (`*.json`), each once, in a fixed order."""
     places = list(map(Path, paths))
-    files = [file for path in places for file in (path.glob("*.json") if path.is_dir() else [path])]
-    records = [Record.load(file) for file in dict.fromkeys(map(os.path.realpath, files))]
+    files = [file for path in places for file in (path.glob("*.json") if os.path.isdir(path) else [path])]
+    records = [Record.load(file) for file in dict.fromkeys(os.path.realpath(existing(file)) for file in files)]
     if not records:
         raise FileError(
             f"no records in {', '.join(map(str, places))}. Run `kedge bench` first and name its output folder."

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from .._version import __version__
-from ..errors import KedgeError
+from ..errors import FileError, KedgeError
 from ..progress import discard, tell
 from ._show import stdout
 
@@ -72,7 +72,7 @@ def _in_one_line() -> Iterator[None]:
         raise typer.Exit(141) from error
     except OSError as error:  # of the system: no memory for a process, a folder that disappeared, …
         where = f"{error.filename}: " if error.filename else "reading or writing failed: "
-        tell(f"error: {where}{error.strerror or error}")
+        tell(f"error: {FileError(f'{where}{error.strerror or error}')}")
         raise typer.Exit(2) from error
     except MemoryError as error:
         tell("error: there is not enough memory. Use fewer images or classes at a time, or a larger machine.")

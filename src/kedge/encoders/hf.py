@@ -11,6 +11,7 @@ without a mask.
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def load(name: str, where: str, device: torch.device) -> Encoder:
         "library": f"transformers {transformers.__version__}",
         "model_type": kind,
     }
-    if not Path(where).expanduser().is_dir():
+    if not os.path.isdir(os.path.expanduser(where)):
         about["revision"] = folder.name  # the commit
     elif name != "tiny":
         about["encoder"] = f"hf:{folder.resolve()}"  # an absolute path, which works from any folder

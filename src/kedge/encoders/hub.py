@@ -6,6 +6,7 @@ Weights must be safetensors, and a model that brings Python code of its own is r
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ def model_folder(where: str) -> Path:
     cache, the folder's name is the commit. A pull request is not used, since anybody can open one.
     """
     folder = Path(where).expanduser()
-    if folder.is_dir():
+    if os.path.isdir(folder):
         return folder
     if folder == TINY:
         raise FileError(f"the bundled model is missing ({TINY}). Install kedge again.")
@@ -52,6 +53,10 @@ def model_folder(where: str) -> Path:
             f"If you trust its content, name its commit: hf:{repository}@COMMIT."
         )
     hub = imported("huggingface_hub", "hf")
+    try:
+        hub.utils.validate_repo_id(repository)
+    except hub.errors.HFValidationError as error:
+        raise FileError(f"not a name on the hub: {one_line(error)} Write OWNER/NAME.") from error
     chosen = revision or PINNED.get(repository)
     cached = hub.try_to_load_from_cache(repository, "config.json", revision=chosen)
     if isinstance(cached, str) and lacking(Path(cached).parent) is None:

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def load_encoder(name: str | Encoder, *, device: str = "auto") -> Encoder:
     kind, colon, rest = name.partition(":")
     if name == "tiny":
         kind, rest = "hf", str(TINY)
-    elif Path(name).expanduser().is_dir():
+    elif os.path.isdir(os.path.expanduser(name)):
         kind, rest = ("openclip" if (Path(name).expanduser() / "open_clip_config.json").is_file() else "hf"), name
     elif not (colon and rest and kind in ("hf", "openclip")):
         raise SettingError(_unknown(name))

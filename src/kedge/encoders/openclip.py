@@ -7,6 +7,7 @@ are made by `kedge.images.pixels` from the model's own preprocessing settings.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def load(name: str, where: str, device: torch.device) -> Encoder:
     open_clip = imported("open_clip", "openclip")
     folder = Path(where).expanduser()
     about: dict[str, Any] = {"library": f"open_clip {open_clip.__version__}"}
-    if folder.is_dir():
+    if os.path.isdir(folder):
         for needed in ("open_clip_config.json", WEIGHTS):
             if not (folder / needed).is_file():
                 raise FileError(f"{folder} is not a model of open_clip: it has no {needed}. Download it again.")

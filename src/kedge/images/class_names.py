@@ -19,7 +19,7 @@ def class_names(given: str | Path | Sequence[str]) -> tuple[str, ...]:
     if isinstance(given, str | Path):
         text = str(given)
         like_file = "," not in text and (os.sep in text or text.lower().endswith(".txt"))
-        if isinstance(given, Path) or like_file or (len(text) < 256 and Path(text).is_file()):
+        if isinstance(given, Path) or like_file or os.path.isfile(text):
             names = [line for _, line in text_lines(text)]
         else:
             names = text.split(",")

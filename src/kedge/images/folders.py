@@ -56,10 +56,10 @@ def in_folder(path: str | Path, classes: Sequence[str] | None = None) -> ImageSe
     """Like `folder`; if the classes are not known there are no class names, and the note says why."""
     path = Path(path).absolute()
     classes = None if classes is None else tuple(classes)
-    if path.suffix.lower() == ".csv" and not path.is_dir():
+    if path.suffix.lower() == ".csv" and not os.path.isdir(path):
         return _table(path, path.stem, classes)
-    if not path.is_dir():
-        found = "it is a file" if path.exists() else "it does not exist"
+    if not os.path.isdir(path):
+        found = "it is a file" if os.path.exists(path) else "it does not exist"
         raise FileError(f"{path} is not a folder: {found}. Name a folder of images, or a table (.csv: path,label).")
     name = path.resolve().name
     if (path / TABLE).is_file() and not _is_output(path / TABLE):

@@ -21,6 +21,7 @@ The test set of ImageNet is its validation folder, with one sub-folder per class
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from ..errors import FileError, SettingError, did_you_mean
@@ -60,7 +61,7 @@ def benchmark_images(name: str, root: str | Path, split: str = "test") -> ImageS
         raise SettingError(f"unknown split {split!r}{did_you_mean(split, SPLITS)}")
     place, images = _LAYOUT[known.name]
     home = root / place
-    if not home.is_dir():
+    if not os.path.isdir(home):
         raise FileError(f"no folder {home}. As root, name the folder that contains {place}/; {_HOW}.")
     if known.name == "imagenet":
         images += "/train" if split == "train" else "/val"
@@ -135,7 +136,7 @@ def _imagenet(pictures: Path, names: Path) -> tuple[list[Item], list[str]]:
 
 
 def _needed(path: Path) -> Path:
-    if not path.exists():
+    if not os.path.exists(path):
         raise FileError(f"no {'file' if path.suffix else 'folder'} {path}; {_HOW}.")
     return path
 

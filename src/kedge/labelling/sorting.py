@@ -38,7 +38,7 @@ def check_target(folder: str | Path, places: Iterable[Path]) -> Path:
             raise FileError(f"cannot sort into {folder}: it is not empty. Name a new folder.")
     elif os.path.exists(folder):
         raise FileError(f"cannot sort into {folder}: it is a file. Name a new folder.")
-    elif not folder.absolute().parent.is_dir():
+    elif not os.path.isdir(folder.absolute().parent):
         raise FileError(f"cannot sort into {folder}: there is no folder {folder.parent}. Create it first.")
     if not os.access(folder.absolute().parent, os.W_OK):
         raise FileError(f"cannot sort into {folder}: permission denied. Choose another place.")
