@@ -17,22 +17,23 @@ from command import run
 from kedge import FeatureSet, Predictions, Result, adapt
 from kedge import demo as module
 from kedge.benchmark.record import load_records
-from kedge.demo import Demo, demo
+from kedge.demo import ON_PART, SLOW, Demo, Size, demo
 from kedge.encoders.names import load_encoder
 from kedge.errors import FileError, InputError, MissingExtra
 from kedge.labelling.contact_sheet import BAD, GOOD, contact_sheet
 from kedge.methods.registry import list_methods
+from kedge.report.words import points
 
 pytest.importorskip("transformers", reason='the bundled model is loaded by transformers: pip install "kedge[hf]"')
-EACH = 12  # images of each class
-FEW = ((("very-low", "all"), 2), (("stream-high",), 1))
+CLASSES, EACH = 10, 14  # the first ones, and images of each: two batches of a stream
+FEW = Size(("very-low", "all"), ("stream-high",), (3, 1), (2, 1))
 
 
 def some(place: Path) -> Path:
-    """The first images of each class."""
+    """The first images of the first classes."""
     unpacked(place)
-    for file in place.rglob("*.png"):
-        if sorted(file.parent.iterdir()).index(file) >= EACH:
+    for number, folder in enumerate(sorted(place.iterdir())):
+        for file in sorted(folder.iterdir())[EACH if number < CLASSES else 0 :]:
             file.unlink()
     return place
 
@@ -58,13 +59,16 @@ def test_every_method_in_every_scenario(made: Demo) -> None:
     cells = [(record.method, record.scenario) for record in made.records]
     assert sorted(cells) == sorted((m, s) for m in list_methods() for s in ("very-low", "all", "stream-high"))
     assert not any(record.simulated for record in made.records)
-    assert {record.images for record in made.records if record.scenario != "very-low"} == {10 * EACH}
+    counts = {(r.method in ON_PART, r.images) for r in made.records if r.scenario != "very-low"}
+    assert counts == {(False, CLASSES * EACH), (True, CLASSES * module.EACH)}
+    tasks = {(r.method in (SLOW, *ON_PART), r.tasks) for r in made.records if r.scenario == "very-low"}
+    assert tasks == {(False, 3), (True, 2)}
     (tent, *_) = (record for record in made.records if record.method == "tent")
     assert tent.label == "tent steps=1"  # what is not the default is said
 
 
 def test_the_numbers_are_those_of_adapt(made: Demo, folder: Path) -> None:
-    features = FeatureSet.load(folder / "features-quick.safetensors")
+    features = FeatureSet.load(folder / "features.safetensors")
     assert features.hash == made.features.hash
     assert features.provenance["encoder"] == "tiny"
     result = adapt(features, method="kedge")
@@ -72,26 +76,46 @@ def test_the_numbers_are_those_of_adapt(made: Demo, folder: Path) -> None:
     (record,) = (r for r in made.records if (r.method, r.scenario) == ("kedge", "all"))
     assert record.accuracy == pytest.approx(accuracy)
     assert made.labelled.summary()["accuracy"] == pytest.approx(accuracy)
-    assert f"{100 * accuracy:.1f}" in next(line for line in made.table().splitlines() if line.startswith("kedge "))
+
+
+def test_the_table_shows_accuracy_and_gain_and_marks_what_is_a_part(made: Demo) -> None:
+    lines = made.table().splitlines()
+    assert lines[0].split() == ["method", "very-low", "all", "stream-high", "mean", "gain"]
+    rows = {line.split()[0]: line.split()[1:] for line in lines[2 : lines.index("")]}
+    assert sorted(rows) == sorted({"mta": "mta*", "tent": "tent*", SLOW: f"{SLOW}†"}.get(m, m) for m in list_methods())
+    found = [next(r for r in made.records if (r.method, r.scenario) == ("moon", s)) for s in lines[0].split()[1:4]]
+    gains = [record.gain or 0 for record in found]
+    shown = [
+        text for r, gain in zip(found, gains, strict=True) for text in (f"{100 * (r.accuracy or 0):.1f}", points(gain))
+    ]
+    assert rows["moon"] == [*shown, points(sum(gains) / 3)]
+    assert len(rows["zero-shot"]) == 4  # no gain over itself
+    notes = " ".join(lines)
+    assert "TransCLIP and ZLaP assume that all classes are present" in notes
+    assert f"only on {CLASSES * module.EACH} of the {CLASSES * EACH} pictures" in notes
+    assert "2 of 3 batches per scenario, 1 of 1 stream" in notes
 
 
 def test_files(made: Demo, folder: Path) -> None:
     names = [path.name for path in made.files.values()]
-    assert names == ["report.html", "table.csv", "contact-sheet.png", "features-quick.safetensors"]
+    pictures, features = ["contact-sheet.png", "stream.png"], ["features.safetensors", "part.safetensors"]
+    assert names == ["report.html", *pictures, "table.csv", *features]
     assert sorted(path.name for path in folder.iterdir()) == sorted([*names, "images", "records", "report_figures"])
     with (folder / "table.csv").open(encoding="utf-8") as file:
-        rows = {row["label"]: row for row in csv.DictReader(file)}
+        rows = {(row["label"], row["value"]): row for row in csv.DictReader(file)}
     (record,) = (r for r in made.records if (r.method, r.scenario) == ("moon", "stream-high"))
-    assert float(rows["moon"]["stream-high"]) == pytest.approx(100 * (record.accuracy or 0), abs=1e-5)
+    for value in ("accuracy", "gain"):
+        assert float(rows["moon", value]["stream-high"]) == pytest.approx(100 * getattr(record, value), abs=1e-5)
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert len(re.findall('<img alt="Images whose label was corrected or broken', page)) == 1
-    assert "simulated" not in page.partition("<body>")[2]
+    assert len(re.findall('<img alt="Pictures whose label was corrected or broken', page)) == 1
+    assert page.count("The pictures are simulated") == 1
+    assert '<span class="badge">' not in page  # the features are real
 
 
 @pytest.mark.usefixtures("made")
 def test_again_runs_nothing_twice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stamps = {path: path.stat().st_mtime_ns for path in (folder / "records").iterdir()}
-    (folder / "images" / "bag").glob("*.png").__next__().unlink()  # comes back
+    next((folder / "images" / "american football").iterdir()).unlink()  # comes back
     monkeypatch.setattr(module, "_unpacked", some)
     monkeypatch.setattr(module, "QUICK", FEW)
     again = demo(folder, quick=True)
@@ -101,8 +125,8 @@ def test_again_runs_nothing_twice(folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_what_is_bundled_is_unpacked_whole(tmp_path: Path) -> None:
     unpacked(tmp_path / "images")
-    assert len(list((tmp_path / "images").glob("*/*.png"))) >= 2000
-    (damaged, other, *_) = sorted((tmp_path / "images").glob("*/*.png"))
+    assert len(list((tmp_path / "images").glob("*/*.webp"))) >= 2000
+    (damaged, other, *_) = sorted((tmp_path / "images").glob("*/*.webp"))
     content, stamp = damaged.read_bytes(), other.stat().st_mtime_ns
     damaged.write_bytes(content[:50])
     unpacked(tmp_path / "images")
@@ -160,11 +184,11 @@ class TestContactSheet:
         contact_sheet(found, tmp_path / "sheet.png", "a $title$")
         lines = [text for text, _ in written]
         assert lines[0] == "a $title$"
-        assert lines[1].startswith(f"{int((before == after).sum())} of {10 * EACH} labels did not change; ")
+        assert lines[1].startswith(f"{int((before == after).sum())} of {CLASSES * EACH} labels did not change; ")
         assert f"{int(corrected.sum())} corrected" in "\n".join(lines)
         assert f"{int(broken.sum())} broken" in "\n".join(lines)
         now = [colour for text, colour in written if text.startswith("now ")]
-        assert now == [GOOD] * min(20, int(corrected.sum())) + [BAD] * min(20, int(broken.sum()))
+        assert now == [GOOD] * min(16, int(corrected.sum())) + [BAD] * min(16, int(broken.sum()))
         first = int(corrected.nonzero()[0])
         names = found.features.head.class_names
         at = lines.index(f"now {names[after[first]]}")
@@ -201,4 +225,4 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(FileError, match=r"cannot write .*images: No space left on device"):
         module._unpacked(tmp_path / "images")
-    assert not list(tmp_path.rglob("*.png"))  # a file that exists is complete
+    assert not list(tmp_path.rglob("*.webp"))  # a file that exists is complete

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -348,12 +349,20 @@ def test_demo_shows_what_the_demo_returns(tmp_path: Path, monkeypatch: pytest.Mo
             records=[record], failed=failed, files={"report": out / "report.html"}, table=lambda: "the table\n"
         )
 
-    monkeypatch.setitem(sys.modules, "kedge.demo", SimpleNamespace(demo=stand_in))
+    monkeypatch.setitem(sys.modules, "kedge.demo", SimpleNamespace(demo=stand_in, SIMULATED="simulated pictures"))
     failed: tuple[kedge.Record, ...] = ()
     shown, data = run("demo", "--out", tmp_path), run("demo", "--out", tmp_path, "--quick", "--jobs", 1, "--json")
     assert asked == [(tmp_path, False, min(2, os.cpu_count() or 1)), (tmp_path, True, 1)]
     assert (shown.code, shown.out) == (0, "the table\n")
-    assert f"report → {tmp_path / 'report.html'}" in shown.err
+    assert f"simulated pictures\nreport → {tmp_path / 'report.html'}" in shown.err
+    *_, adapt, bench, photos = map(shlex.split, shown.err.splitlines())
+    assert adapt[-8:-3] == [
+        "adapt",
+        *(str(tmp_path / "images" / name) for name in ("cat", "dog", "pizza")),
+        "--classes",
+    ]
+    assert bench[-8:-6] == ["bench", str(tmp_path / "features.safetensors")]
+    assert photos[-6:-4] == ["adapt", "photos"]
     report = json.loads(data.out)
     assert report["records"][0]["accuracy"] == 0.625
     assert report["files"] == {"report": str(tmp_path / "report.html")}

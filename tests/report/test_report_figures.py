@@ -167,7 +167,7 @@ def test_spread_labels_do_not_touch_and_keep_their_order(values: list[float], ga
 
 
 def test_coarser_keeps_the_mean_and_the_small() -> None:
-    values = np.arange(256.0 * 3).reshape(256, 3)
-    assert coarser(values, 0).shape == (128, 3)
+    values = np.arange(512.0 * 3).reshape(512, 3)
+    assert coarser(values, 0).shape == (256, 3)
     assert coarser(values, 0).mean() == pytest.approx(values.mean())
     assert coarser(values, 1) is values

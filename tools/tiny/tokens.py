@@ -14,7 +14,7 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-MAX_TOKENS, MERGES = 32, 320
+MAX_TOKENS, MERGES = 32, 900
 START, END, CLOSE = "<|startoftext|>", "<|endoftext|>", "</w>"
 WORDS = r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"  # how CLIP's tokenizer splits a text into words
 

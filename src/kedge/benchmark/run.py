@@ -58,15 +58,22 @@ class Outcome:
         return [Record.load(path) for cell in self.cells if (path := cell.path(self.folder)).exists()]
 
 
-def run(grid: Grid, out: str | Path | None = None, jobs: int | None = None) -> Outcome:
+def run(
+    grid: Grid | Sequence[Grid], out: str | Path | None = None, jobs: int | None = None, estimate: bool = True
+) -> Outcome:
     """Run every cell that is not done yet; `out` and `jobs` replace those of the grid.
 
+    grid: of several grids, the first one's folder, processes, images and encoder are those of all.
     jobs: 1 runs in this process with all its threads; more start that many processes with one thread each.
+    estimate: if notices are shown, try each method first and say how long all will take.
     """
-    jobs = whole("jobs", grid.jobs if jobs is None else jobs, 1, MOST_JOBS)
-    grid = replace(grid, out=Path(out or grid.out), jobs=jobs)
+    grids = [grid] if isinstance(grid, Grid) else list(grid)
+    jobs = whole("jobs", grids[0].jobs if jobs is None else jobs, 1, MOST_JOBS)
+    grid = replace(grids[0], out=Path(out or grids[0].out), jobs=jobs)
     runner = Runner(grid.images, grid.encoder)
-    planned = plan_cells(grid, runner.load, runner.images)
+    parts = [plan_cells(part, runner.load, runner.images) for part in grids]
+    cells = tuple(cell for part in parts for cell in part.cells)
+    planned = Planned(cells, tuple(reason for part in parts for reason in part.left_out))
     if grid.jobs > 1:
         _check_sendable(planned.cells)
         runner = Runner(grid.images, grid.encoder)  # frees the features: the other processes open their own
@@ -78,7 +85,7 @@ def run(grid: Grid, out: str | Path | None = None, jobs: int | None = None) -> O
         else:
             todo.append(cell)
     failed = []
-    with contextlib.closing(_results(todo, grid, runner)) as results:
+    with contextlib.closing(_results(todo, grid, runner, estimate and noticed())) as results:
         for _, (cell, record) in zip(track(range(len(todo)), "cells"), results, strict=True):
             if record.error is None:
                 record.save(cell.path(grid.out))
@@ -151,10 +158,12 @@ class Runner:
         return evaluate(cell.method, features, self._plan[1], images=images)
 
 
-def _results(cells: Sequence[Cell], grid: Grid, runner: Runner) -> Generator[tuple[Cell, Record], None, None]:
-    """The records of the cells, as they are done. If notices are shown, an estimate of the time comes first."""
+def _results(
+    cells: Sequence[Cell], grid: Grid, runner: Runner, estimated: bool
+) -> Generator[tuple[Cell, Record], None, None]:
+    """The records of the cells, as they are done. If `estimated`, an estimate of the time comes first."""
     estimate = Estimate(cells, grid.jobs)
-    items = estimate.before_cells() if noticed() and cells else iter(cells)
+    items = estimate.before_cells() if estimated and cells else iter(cells)
     with contextlib.closing(_done(items, grid, runner)) as done:
         for item, result in done:
             if isinstance(item, Trial):

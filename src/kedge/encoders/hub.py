@@ -142,7 +142,7 @@ def _downloading(hub: Any, repository: str, then: str, revision: str | None = No
         raise FileError(
             f"cannot download {repository}: {reason} On a machine with a network, run: "
             f"hf download {which} --local-dir DIR; then use the encoder {then}. "
-            "To try kedge without a download: --encoder tiny, a small model of clothes that knows no other images."
+            "To try kedge without a download: --encoder tiny, a small model that knows only drawings of common things."
         ) from error
     finally:
         if hidden:

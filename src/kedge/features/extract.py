@@ -28,6 +28,7 @@ import torch
 
 from .. import progress
 from .._version import __version__
+from ..encoders import tiny
 from ..encoders.encoder import DEFAULT, Encoder
 from ..encoders.names import load_encoder
 from ..encoders.templates import PLAIN_TEMPLATE, as_templates
@@ -85,6 +86,9 @@ def extract(
         raise InputError(f"{images.name} has no class names. Name the classes (--classes).")
     templates = as_templates(templates or images.template or PLAIN_TEMPLATE)
     encoder = load_encoder(encoder, device=device)
+    if encoder.name == "tiny" and progress.noticed():
+        for limit in tiny.limits(images):
+            progress.notice(f"note: {limit}")
     about = _about(images, encoder, templates, views, seed)
     job = {**about, "class_names": list(images.class_names), "dimension": encoder.dimension}
     parts = Parts(out, job, force)

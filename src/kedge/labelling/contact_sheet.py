@@ -18,16 +18,17 @@ from ..files import written_by_rename
 from ..images.pixels import open_image
 from .predictions import Predictions
 
-COLUMNS, ROWS = 10, 2  # of images, per group
-SIDE, GAP = 1.0, 0.18  # inches: side of an image, and gap between images
-TEXT = 0.64  # inches: the three lines of text below an image
-TOP, BAND = 0.95, 0.5  # inches: title, and heading of a group
-LONGEST = 14  # letters of a class name that are shown
+COLUMNS, ROWS = 8, 2  # of images, per group
+DPI = 150
+SIDE, GAP = 192 / DPI, 0.22  # inches: side of an image (a picture of 96 pixels is doubled), and gap between images
+TEXT = 0.78  # inches: the three lines of text below an image
+TOP, BAND = 1.0, 0.5  # inches: title, and heading of a group
+LONGEST = 16  # letters of a class name that are shown
 INK, MUTED, GOOD, BAD = "#1b1f24", "#5b646e", "#1a7f4b", "#b3261e"
 
 
-def contact_sheet(predictions: Predictions, path: str | Path, title: str, seed: int = 0) -> Path:
-    """Write the picture as PNG. The images must be on disk and have true labels."""
+def contact_sheet(predictions: Predictions, path: str | Path, title: str, seed: int = 0, rows: int = ROWS) -> Path:
+    """Write the picture as PNG, with `rows` of images per group. The images must be on disk and have true labels."""
     from matplotlib.figure import Figure
 
     features = predictions.features
@@ -45,7 +46,7 @@ def contact_sheet(predictions: Predictions, path: str | Path, title: str, seed: 
     stayed = int((before == after).sum())
 
     width = COLUMNS * (SIDE + GAP) + GAP
-    height = TOP + 2 * (BAND + ROWS * (SIDE + TEXT)) + GAP
+    height = TOP + 2 * (BAND + rows * (SIDE + TEXT)) + GAP
     figure = Figure(figsize=(width, height), facecolor="white")
 
     def write(x: float, y: float, text: str, size: float, colour: str = INK, weight: str = "normal") -> None:
@@ -56,24 +57,24 @@ def contact_sheet(predictions: Predictions, path: str | Path, title: str, seed: 
         found = str(features.head.class_names[classes[index]])
         return found if len(found) <= LONGEST else found[: LONGEST - 1] + "…"
 
-    write(GAP, 0.38, title, 15, weight="bold")
+    write(GAP, 0.42, title, 17, weight="bold")
     wrong = len(truth) - stayed - len(corrected) - len(broken)
     counts = f"{stayed:,} of {len(truth):,} labels did not change; {wrong:,} changed from wrong to wrong"
-    write(GAP, 0.68, f"{counts}. The true label is in bold.", 10.5, MUTED)
+    write(GAP, 0.74, f"{counts}. The true label is in bold.", 12, MUTED)
     top, random = TOP, np.random.default_rng(seed)
     for kind, found, colour in (("corrected", corrected, GOOD), ("broken", broken, BAD)):
-        shown = sorted(random.permutation(found)[: COLUMNS * ROWS].tolist())
+        shown = sorted(random.permutation(found)[: COLUMNS * rows].tolist())
         how = f", a random sample of {len(shown)}" if len(shown) < len(found) else ""
-        write(GAP, top + 0.25, f"{len(found):,} {kind}{how}", 12, colour, "bold")
+        write(GAP, top + 0.25, f"{len(found):,} {kind}{how}", 14, colour, "bold")
         for at, index in enumerate(shown):
             x, y = GAP + at % COLUMNS * (SIDE + GAP), top + BAND + at // COLUMNS * (SIDE + TEXT)
             axes = figure.add_axes((x / width, 1 - (y + SIDE) / height, SIDE / width, SIDE / height))
-            axes.imshow(np.asarray(open_image(files[index])), interpolation="nearest")
+            axes.imshow(np.asarray(open_image(files[index])), interpolation="bicubic")
             axes.set_axis_off()
-            write(x, y + SIDE + 0.16, name(truth, index), 8, weight="bold")
-            write(x, y + SIDE + 0.32, f"was {name(before, index)}", 7.5, MUTED)
-            write(x, y + SIDE + 0.47, f"now {name(after, index)}", 7.5, colour)
-        top += BAND + ROWS * (SIDE + TEXT)
+            write(x, y + SIDE + 0.2, name(truth, index), 9.5, weight="bold")
+            write(x, y + SIDE + 0.4, f"was {name(before, index)}", 9, MUTED)
+            write(x, y + SIDE + 0.59, f"now {name(after, index)}", 9, colour)
+        top += BAND + rows * (SIDE + TEXT)
     with written_by_rename(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=130)
+        figure.savefig(temporary, format="png", dpi=DPI)
     return Path(path)

@@ -24,18 +24,22 @@ from ..benchmark.record import Record
 from ..errors import FileError, InputError
 from ..files import check_writable, written_by_rename
 from ..words import write_csv
-from .drawing import Picture, as_png, as_svg, inlined, on_white, style
+from .drawing import Picture, as_png, as_svg, inlined, look, on_white, style
 from .figures import KEYS, all_figures
 from .page import Placed, page
 from .scores import Group, collect
+from .streams import along_streams
 
-__all__ = ["write_report"]
+__all__ = ["draw_stream", "write_report"]
 
 
-def write_report(records: Iterable[Record], out: str | Path, sheets: Mapping[str, Path] | None = None) -> Path:
+def write_report(
+    records: Iterable[Record], out: str | Path, sheets: Mapping[str, Path] | None = None, note: str = ""
+) -> Path:
     """Write the page to `out` and its figures beside it; returns the page's path. Files are written by rename.
 
     sheets: more pictures (title → PNG file) to show after the results.
+    note: a paragraph at the top of the page.
     """
     out = check_writable(out)
     records = list(records)
@@ -52,9 +56,22 @@ def write_report(records: Iterable[Record], out: str | Path, sheets: Mapping[str
             [_place(picture, number, group, folder) for picture in all_figures(group, results.colours)]
             for number, group in enumerate(results.groups, 1)
         ]
-    _write(out, page(results, placed, sheets or {}).encode())
+    _write(out, page(results, placed, sheets or {}, note).encode())
     _remove_older(folder, {Path(name).name for pictures in placed for one in pictures for name in one.files})
     return out
+
+
+def draw_stream(records: Iterable[Record], out: str | Path) -> Path:
+    """Draw accuracy along one stream as PNG: zero-shot, and every method of the records, which share one scenario."""
+    results = collect(records)
+    with style():
+        picture = along_streams(results.groups[0], lambda label: look(label, results.colours))
+        if picture is None:
+            raise InputError("a stream's figure needs records of a stream; got none. Choose a stream scenario.")
+        figure = picture.panels[0].figure
+        as_svg(figure)  # computes the layout
+        _write(Path(out), as_png(figure))
+    return Path(out)
 
 
 def _place(picture: Picture, number: int, group: Group, folder: Path) -> Placed:

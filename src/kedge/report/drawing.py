@@ -39,7 +39,7 @@ PALETTE = (
 MARKERS, DASHES, HATCHES = "osD^", ("-", "--", "-.", ":"), ("", "///", "...", "xxx")  # for more methods than colours
 WIDTH = 4.1  # of a panel, in inches; font sizes fit it
 PNG_DPI = 200
-MOST_PIXELS = 128  # per side of an image inside a figure
+MOST_PIXELS = 256  # per side of an image inside a figure
 _STYLE: dict[str, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Arial", "Helvetica", "sans-serif"],

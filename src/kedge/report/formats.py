@@ -68,19 +68,17 @@ def _number(value: float | None, spec: str) -> str:
 
 
 def _text(tables: Sequence[Table]) -> str:
-    blocks = []
-    for table in tables:
-        rows = _rows(table)
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        header, *lines = (_padded(row, widths) for row in rows)
-        blocks.append("\n".join([_title(table), "", header, "  ".join("─" * width for width in widths), *lines, ""]))
-    return "\n\n".join(blocks)
+    return "\n\n".join("\n".join([_title(table), "", *aligned(_rows(table)), ""]) for table in tables)
 
 
-def _padded(row: Sequence[str], widths: Sequence[int]) -> str:
-    """Names left-aligned, numbers right-aligned."""
-    cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-    return "  ".join(cells).rstrip()
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as lines of text, with a rule below the header: names left-aligned, numbers right-aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rule = ["─" * width for width in widths]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))]).rstrip()
+        for row in (rows[0], rule, *rows[1:])
+    ]
 
 
 def _markdown(tables: Sequence[Table]) -> str:

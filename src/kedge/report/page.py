@@ -37,8 +37,8 @@ class Placed:
     files: list[str]
 
 
-def page(results: Results, pictures: Sequence[Sequence[Placed]], sheets: Mapping[str, Path]) -> str:
-    """The whole page. pictures: the figures of each group. sheets: PNG files by title."""
+def page(results: Results, pictures: Sequence[Sequence[Placed]], sheets: Mapping[str, Path], note: str = "") -> str:
+    """The whole page. pictures: the figures of each group. sheets: PNG files by title. note: a paragraph at the top."""
     script, sheet = _asset("report.js"), _colours() + _asset("report.css")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
@@ -65,6 +65,7 @@ def page(results: Results, pictures: Sequence[Sequence[Placed]], sheets: Mapping
 <p class="over">kedge report</p>
 <h1>{escaped(title)}{mark}</h1>
 {_compared(results)}
+{f'<p class="note">{escaped(note)}</p>' if note else ""}
 {_contents(results)}
 </header>
 <main>

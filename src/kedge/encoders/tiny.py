@@ -1,0 +1,54 @@
+"""What the bundled model knows: drawings of the things in its vocabulary, photographed by a program. Nothing else."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import KedgeError
+from ..images.image_set import ImageSet, same_name
+from ..words import count, first_few, without_middle
+from .encoder import DEFAULT, TINY
+
+IMAGES, VOCABULARY = TINY.parent / "images.zip", TINY.parent / "vocabulary.txt"
+
+
+def limits(images: ImageSet) -> list[str]:
+    """What the model does not know of these images and their class names, a sentence for each."""
+    found = []
+    if unknown := [without_middle(name, 40) for name in unknown_names(images.class_names)]:
+        found.append(
+            f"the tiny model does not know {count(len(unknown), 'class')}: {first_few(unknown)}. Labels of them mean "
+            f"nothing. The names it knows are in {VOCABULARY}"
+        )
+    if not bundled(images):
+        found.append(
+            "the tiny model knows only drawings like those of `kedge demo`, and these are other pictures. "
+            f"For photographs use CLIP: --encoder {DEFAULT}"
+        )
+    return found
+
+
+def unknown_names(names: Sequence[str]) -> list[str]:
+    """The class names that are not in the model's vocabulary."""
+    known = set(map(same_name, VOCABULARY.read_text(encoding="utf-8").splitlines()))
+    return [name for name in names if same_name(name) not in known]
+
+
+def bundled(images: ImageSet) -> bool:
+    """Are all images files from images.zip, under any name? Files of other sizes are not read."""
+    with zipfile.ZipFile(IMAGES) as archive:
+        known = {(entry.file_size, entry.CRC) for entry in archive.infolist()}
+    sizes = {size for size, _ in known}
+
+    def one(source: object) -> bool:
+        if not isinstance(source, Path) or (size := source.stat().st_size) not in sizes:
+            return False
+        return (size, zlib.crc32(source.read_bytes())) in known
+
+    try:
+        return all(one(images.source(i)) for i in range(len(images)))
+    except (KedgeError, OSError, ValueError):  # it cannot be read; a path with a NUL is a ValueError
+        return False
