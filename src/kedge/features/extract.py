@@ -196,6 +196,7 @@ def _about(images: ImageSet, encoder: Encoder, templates: Sequence[str], views: 
         "views": views,
         "seed": seed,
         "kedge": __version__,
+        **({"simulated": True} if tiny.bundled(images) else {}),
     }
 
 

@@ -148,7 +148,7 @@ class FeatureSet:
 
     @property
     def simulated(self) -> bool:
-        """Were they made by `kedge.simulate`?"""
+        """Were they made by `kedge.simulate`, or from the bundled pictures, which a program photographed?"""
         return bool(self.provenance.get("simulated", False))
 
     @property
@@ -158,9 +158,9 @@ class FeatureSet:
 
     @property
     def dataset(self) -> str:
-        """Name of the dataset: from the provenance, else the file's name. Simulated sets are named by their file."""
+        """Name of the dataset: from the provenance, else the file's name; "simulated" is no name."""
         said = str(self.provenance.get("dataset") or "")
-        return printable((self.file or said if self.simulated else said or self.file) or "features")
+        return printable((said if said != "simulated" else "") or self.file or said or "features")
 
     @property
     def encoder(self) -> str:

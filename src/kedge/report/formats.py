@@ -25,7 +25,7 @@ def render(tables: Sequence[Table], format: str = "text", raw_csv: bool = False)
 def _title(table: Table) -> str:
     """What the table shows, in one line: scenario, encoder, score, unit, tasks and seeds."""
     known = [table.about.get(name, "") for name in ("scenario", "label", "dataset", "encoder")]
-    origin = "SIMULATED features" if table.about.get("simulated") == "simulated" else ""
+    origin = "SIMULATED" if table.about.get("simulated") == "simulated" else ""
     unit = f", {table.shown.unit}" if table.shown.unit else ""
     *others, last = table.tasks
     size = f"{' or '.join([*map(str, others), count(last, 'task')])}, {count(len(table.seeds), 'seed')}"

@@ -27,7 +27,7 @@ def escaped(text: object) -> str:
 
 
 def badge(simulated: bool) -> str:
-    """The mark for results of simulated features."""
+    """The mark for results of simulated features or pictures."""
     return f" {SIMULATED}" if simulated else ""
 
 

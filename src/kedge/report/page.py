@@ -135,7 +135,9 @@ def _compared(results: Results) -> str:
     if results.repeated:
         said += f" {count(results.repeated, 'duplicate record')} left out; the one with the most tasks is kept."
     if any(group.simulated for group in results.groups):
-        said += " Results marked “simulated” come from simulated features and say nothing about real images."
+        said += (
+            " Results marked “simulated” come from simulated features or pictures and say nothing about real images."
+        )
     return f'<p class="lede">{said}</p>'
 
 
