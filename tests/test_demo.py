@@ -109,7 +109,7 @@ def test_files(made: Demo, folder: Path) -> None:
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert len(re.findall('<img alt="Pictures whose label was corrected or broken', page)) == 1
     assert page.count("The pictures are simulated") == 1
-    assert '<span class="badge">' in page  # the features are real
+    assert '<span class="badge">' in page  # as everywhere where figures of simulated pictures are shown
 
 
 @pytest.mark.usefixtures("made")
