@@ -19,7 +19,7 @@ from ..errors import FileError
 from .encoder import TINY, imported, one_line, quiet
 
 DOWNLOADED = ["*.json", "*.txt", "*.model", "model*.safetensors"]
-MODEL_TYPES = "clip", "siglip"
+MODEL_TYPES = "clip", "siglip", "vision-text-dual-encoder"
 PREPROCESSORS = "preprocessor_config.json", "processor_config.json"
 # The models that kedge names itself, at a fixed commit: nothing that is pushed later, or offered in a pull request, is
 # used. Where main has only pickles, the commit is the conversion to safetensors by the hub's own bot.
