@@ -68,7 +68,7 @@ WHY = (
     "are not there. EM-Dirichlet assumes few classes: where all are present, it merges them."
 )
 SIMULATED = (
-    "The pictures are simulated: drawings of everyday things, photographed by a program. Each class is one or two "
+    "The pictures are simulated: drawings of everyday things, photographed by a program. Each class has two "
     "drawings, so an image's neighbours are partly the same drawing again. To judge a method, use CLIP and real images."
 )
 

@@ -90,7 +90,7 @@ def check_local(path: str | Path) -> None:
         )
 
 
-def check_path(path: Path) -> None:
+def check_usable(path: Path) -> None:
     """Raise FileError if the system cannot take this path at all: too long, an address, with a NUL character."""
     _status(path)
 

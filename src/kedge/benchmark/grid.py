@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from ..errors import FileError, SettingError, did_you_mean
-from ..files import check_path, existing
+from ..files import check_usable, existing
 from ..methods.contract import Method
 from ..methods.registry import build, list_methods
 from ..ranges import seed_number, whole
@@ -96,7 +96,7 @@ class Grid:
     encoder: str | None = None
 
     def __post_init__(self) -> None:
-        check_path(self.out)
+        check_usable(self.out)
 
     @classmethod
     def of(

@@ -89,8 +89,7 @@ class FeatureSet:
     views: Tensor | None = None
     paths: tuple[str, ...] | None = None
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    file: str = ""  # name of the file they were loaded from, without its suffix; not part of the content
-    path: Path | None = None  # of that file
+    path: Path | None = None  # of the file they were loaded from; not part of the content
 
     @classmethod
     def from_arrays(
@@ -160,7 +159,8 @@ class FeatureSet:
     def dataset(self) -> str:
         """Name of the dataset: from the provenance, else the file's name; "simulated" is no name."""
         said = str(self.provenance.get("dataset") or "")
-        return printable((said if said != "simulated" else "") or self.file or said or "features")
+        file = self.path.stem if self.path else ""
+        return printable((said if said != "simulated" else "") or file or said or "features")
 
     @property
     def encoder(self) -> str:
@@ -238,7 +238,7 @@ class FeatureSet:
                 provenance=header.provenance,
                 normalize=normalize,
             )
-        loaded = replace(loaded, file=path.stem, path=path.absolute())
+        loaded = replace(loaded, path=path.absolute())
         if not normalize:
             loaded.__dict__["hash"] = header.sha256  # verified while loading
         return loaded
@@ -271,7 +271,7 @@ class FeatureSet:
                 provenance={"source": path.name, **(meta if isinstance(meta, dict) else {"meta": meta})},
                 normalize=normalize,
             )
-        return replace(imported, file=path.stem, path=path.absolute())
+        return replace(imported, path=path.absolute())
 
 
 NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
