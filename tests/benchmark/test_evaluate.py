@@ -112,15 +112,16 @@ def test_provenance() -> None:
     ("provenance", "file", "name"),
     [
         ({}, "", "features"),
-        ({}, "birds", "birds"),
+        ({}, "birds.npz", "birds"),
         ({"source": "somewhere on the net (MIT)"}, "", "features"),
-        ({"dataset": "cub"}, "birds", "cub"),
-        ({"dataset": "simulated", "simulated": True}, "many", "many"),  # the file's name tells them apart
+        ({"dataset": "cub"}, "birds.npz", "cub"),
+        ({"dataset": "simulated", "simulated": True}, "many.npz", "many"),  # the file's name tells them apart
         ({"dataset": "simulated", "simulated": True}, "", "simulated"),
     ],
 )
 def test_what_features_are_called(provenance: dict[str, Any], file: str, name: str) -> None:
-    assert replace(by_hand(), provenance=provenance, file=file).dataset == name
+    path = Path(file) if file else None
+    assert replace(by_hand(), provenance=provenance, path=path).dataset == name
 
 
 def test_zero_shot_gains_nothing() -> None:
