@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from .labelling.classify import classify
     from .labelling.predictions import Predictions
     from .labelling.stream import Result, Stream, adapt
-    from .methods.contract import NONE, Batch, Method, Step, Traits
+    from .methods.contract import Batch, Method, Step, Traits
     from .methods.dmn import DMN
     from .methods.em_dirichlet import EMDirichlet
+    from .methods.given import NONE
     from .methods.kedge import Kedge
     from .methods.moon import Moon
     from .methods.mta import MTA
@@ -63,7 +64,8 @@ _MODULE_OF = {
     "find_dataset": "images.datasets",
     "ImageSet": "images.image_set",
     "dataset_images": "images.sources",
-    **dict.fromkeys(("NONE", "Batch", "Method", "Step", "Traits"), "methods.contract"),
+    **dict.fromkeys(("Batch", "Method", "Step", "Traits"), "methods.contract"),
+    "NONE": "methods.given",
     **dict.fromkeys(("find_method", "list_methods"), "methods.registry"),
     "DMN": "methods.dmn",
     "EMDirichlet": "methods.em_dirichlet",

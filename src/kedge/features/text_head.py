@@ -110,6 +110,11 @@ class TextHead:
         """The prototypes as columns, d×k, in float64 if the device has it."""
         return self.features.to(wide(self.features)).T
 
+    def select(self, classes: Tensor) -> TextHead:
+        """A head of some of the classes, by their numbers."""
+        names = tuple(self.class_names[j] for j in classes.tolist()) if self.class_names else ()
+        return TextHead(self.features.index_select(0, classes), self.logit_scale, names)
+
     def like(self, x: Tensor) -> TextHead:
         """This head on the device and in the precision of `x`; the same object if nothing changes."""
         features = working(self.features, like=x)

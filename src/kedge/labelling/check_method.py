@@ -32,7 +32,7 @@ from torch import Tensor
 from ..arrays import unit
 from ..errors import ContractError, InputError, SettingError, did_you_mean
 from ..features.text_head import TextHead
-from ..methods.contract import NONE, UNKNOWN, Batch, Prepares, Step, Traits, check_state
+from ..methods.contract import UNKNOWN, Batch, Prepares, Step, Traits, check_state
 from ..methods.registry import build, list_methods, make
 from ..methods.settings import hints, settings_of
 from ..words import count
@@ -381,8 +381,8 @@ def _batch(
 
 
 def _some_known(n: int, k: int) -> Tensor:
-    """Known labels, n: random classes (most of them wrong), NONE and UNKNOWN. The first image has a class."""
-    known = torch.randint(NONE, k, (n,), generator=_generator(4))
+    """Known labels, n: random classes (most of them wrong), and UNKNOWN. The first image has a class."""
+    known = torch.randint(UNKNOWN, k, (n,), generator=_generator(4))
     known[0] = k - 1
     return known
 

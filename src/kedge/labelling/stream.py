@@ -30,7 +30,8 @@ from ..arrays import (
 from ..errors import FileError, InputError, SettingError
 from ..features.feature_set import FeatureSet
 from ..features.text_head import CLIP_LOGIT_SCALE, TextHead, check_same_dimension
-from ..methods.contract import Batch, Method, State, check_needs, check_state, known_labels
+from ..methods.contract import Batch, Method, State, check_needs, check_state
+from ..methods.given import known_labels
 from ..methods.registry import build, list_methods
 from ..methods.results import check_step
 from ..methods.settings import settings_of
@@ -286,7 +287,7 @@ def _labelled(
         None if views is None else _checked_rows(views, "views", 3, head, normalize),
         images,
         encoder,
-        None if known is None else known_labels(known, len(x), head.k).to(x.device),
+        None if known is None else known_labels(known, len(x), head).to(x.device),
     )
     has_encoder = images is not None and encoder is not None
     check_needs(method, views=views is not None, encoder=has_encoder, known=batch.known is not None)

@@ -19,11 +19,11 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from ..arrays import Integers, as_integers
 from ..errors import InputError
 from ..features.text_head import TextHead
 
-UNKNOWN, NONE = -1, -2  # in `Batch.known`: no label is known; the image shows none of the classes
+UNKNOWN = -1  # in `Batch.known`: no label is known
+IMPOSSIBLE = -1e6  # log ŷ of the other classes, if the label is known: finite, so that 0 · log ŷ is 0
 
 State = Mapping[str, Tensor]  # what a method remembers along a stream: named tensors, so that it can be saved
 
@@ -40,7 +40,7 @@ class Batch:
     views: Tensor | None = None  # n×v×d
     images: Tensor | None = None  # n×…, usually n×3×height×width
     encoder: torch.nn.Module | None = None  # images → unit features; a method leaves it unchanged
-    known: Tensor | None = None  # n, int64: class numbers given by a person, UNKNOWN or NONE; None: all unknown
+    known: Tensor | None = None  # n, int64: class numbers given by a person, or UNKNOWN; None: all unknown
     tables: Mapping[str, Tensor] = field(default_factory=dict)  # computed in advance, a row per image: see `Prepares`
 
     def __post_init__(self) -> None:
@@ -49,9 +49,18 @@ class Batch:
 
     @cached_property
     def log_zero_shot(self) -> Tensor:
-        """log ŷ, n×k: the log of softmax(τ x tᵀ). The method and its caller share it: do not write to it."""
+        """log ŷ, n×k: the log of softmax(τ x tᵀ). The method and its caller share it: do not write to it.
+
+        A known label has ŷ = 1, so a method that starts from ŷ and adds to log ŷ keeps it without further ado.
+        """
         table = self.tables.get("log_zero_shot")
-        return self.head.log_zero_shot(self.features) if table is None else table
+        log_y = self.head.log_zero_shot(self.features) if table is None else table
+        if self.known is None:
+            return log_y
+        rows = (self.known >= 0).nonzero().squeeze(1)
+        certain = log_y.new_full((len(rows), self.head.k), IMPOSSIBLE)
+        certain.scatter_(1, self.known[rows, None], 0.0)
+        return log_y.index_copy(0, rows, certain)
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,7 @@ class Step:
     state: State | None
     z: Tensor
     info: dict[str, Any] = field(default_factory=dict)
+    scores: Tensor | None = None  # n×k: z before its softmax, if the method has that; log z has fewer digits
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,8 @@ class Traits:
     memory: Literal["none", "stream"]  # does a label depend on earlier batches?
     needs: Literal["features", "views", "encoder"] = "features"
     known: bool = False  # does it use `Batch.known`, and keep those labels?
+    by_class: bool = False  # does every tensor of its state have a row per class? Then classes can come and go
+    graded: bool = True  # is z graded? False: it is one-hot, labels without probabilities
 
 
 @runtime_checkable
@@ -142,19 +154,6 @@ def check_form(state: State | None, form: State | None) -> None:
                 f"{name} in the state is {found.dtype} of shape {tuple(found.shape)}; it must be {expected.dtype} of "
                 f"shape {tuple(expected.shape)}. Start a new stream."
             )
-
-
-def known_labels(known: Integers, n: int, k: int) -> Tensor:
-    """Labels given by a person (numpy, torch or list) as int64, n: each UNKNOWN, NONE or a class number 0…k−1."""
-    advice = "Use −1 if unknown, −2 (kedge.NONE) if the image shows none of the classes."
-    found = as_integers(known, "known", advice)
-    if len(found) != n:
-        raise InputError(f"known must have one entry per image, {n}; got {len(found)}. {advice}")
-    wrong = ((found < NONE) | (found >= k)).nonzero()
-    if len(wrong):
-        row = int(wrong[0])
-        raise InputError(f"known has {int(found[row])} in row {row}; the classes are 0 to {k - 1}. {advice}")
-    return found
 
 
 def unmet_needs(method: Method, *, views: bool, encoder: bool = False, known: bool = False) -> str:

@@ -73,7 +73,7 @@ class Moon(Transductive):
     """MOON; the defaults are the published settings."""
 
     name: ClassVar[str] = "moon"
-    traits: ClassVar[Traits] = Traits(paper="MOON", year=2026, scope="batch", memory="none")
+    traits: ClassVar[Traits] = Traits(paper="MOON", year=2026, scope="batch", memory="none", known=True)
 
     temperature: float = setting(50.0, "log p is divided by this; ∞ is without log p", low=1e-3, high=math.inf)
     neighbours: int = setting(3, "m, neighbours per image", low=1, high=1000)

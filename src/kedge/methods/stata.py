@@ -81,7 +81,7 @@ class StatA(Configured):
     """StatA with all its settings; the defaults give the published numbers."""
 
     name: ClassVar[str] = "stata"
-    traits: ClassVar[Traits] = Traits(paper="StatA", year=2025, scope="batch", memory="none")
+    traits: ClassVar[Traits] = Traits(paper="StatA", year=2025, scope="batch", memory="none", known=True)
 
     alpha: float = setting(1.0, "anchor weight: 0 is maximum likelihood, ∞ keeps the anchors", low=0, high=math.inf)
     beta: Literal["hard", "soft"] = setting("hard", "counts behind β: by argmax (Eq. hard_beta_k) or by sums of z")

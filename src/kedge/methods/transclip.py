@@ -67,7 +67,7 @@ class TransCLIP(Transductive):
     """TransCLIP; the defaults are those of the StatA paper's comparison."""
 
     name: ClassVar[str] = "transclip"
-    traits: ClassVar[Traits] = Traits(paper="TransCLIP", year=2024, scope="batch", memory="none")
+    traits: ClassVar[Traits] = Traits(paper="TransCLIP", year=2024, scope="batch", memory="none", known=True)
 
     start: Literal["text", "confident"] = setting("text", "means start at the prototypes or at confident images")
     confident: int = setting(8, 'images per class in the means of start="confident"', low=1, high=1000)

@@ -1,0 +1,1 @@
+"""What follows from the probabilities of a batch: the classes found, a review order, strangers, a verdict."""

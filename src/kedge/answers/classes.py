@@ -1,0 +1,47 @@
+"""The classes found in a batch, those most in doubt first: what a person can confirm or take out in half a minute.
+
+n_k = Σ_i z_ik                        expected number of images; a class is found if that is at least ½
+e_k = Σ_i z_ik ŷ_ik / n_k             evidence: what zero-shot thinks of the images that were given to the class
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .answer import Answer
+
+FOUND = 0.5  # images
+
+
+@dataclass(frozen=True)
+class FoundClass:
+    """A class that the batch seems to show."""
+
+    number: int
+    name: str
+    count: float  # expected number of its images
+    evidence: float  # mean zero-shot probability of its images
+    example: int  # the image most surely of this class
+
+
+def found_classes(answer: Answer) -> tuple[FoundClass, ...]:
+    """The classes with an expected count of at least half an image, the least evidence first."""
+    counts, evidence = counts_and_evidence(answer)
+    found = (counts >= FOUND).nonzero().squeeze(1)
+    order = found[evidence[found].argsort(stable=True)]
+    examples = answer.z.index_select(1, order).argmax(dim=0)
+    names = answer.head.class_names
+    return tuple(
+        FoundClass(k, names[k] if names else f"class {k}", float(counts[k]), float(evidence[k]), int(example))
+        for k, example in zip(order.tolist(), examples, strict=True)
+    )
+
+
+def counts_and_evidence(answer: Answer) -> tuple[Tensor, Tensor]:
+    """n_k and e_k, k each; e_k is 0 for a class without images."""
+    counts = answer.z.sum(dim=0)
+    total = torch.einsum("nk,nk->k", answer.z, answer.zero_shot)
+    return counts, total / counts.clamp_min(torch.finfo(counts.dtype).tiny)
