@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .labelling.classify import classify
     from .labelling.predictions import Predictions
     from .labelling.stream import Result, Stream, adapt
+    from .methods.calibrated import Calibrated
     from .methods.contract import Batch, Method, Step, Traits
     from .methods.dmn import DMN
     from .methods.em_dirichlet import EMDirichlet
@@ -67,6 +68,7 @@ _MODULE_OF = {
     **dict.fromkeys(("Batch", "Method", "Step", "Traits"), "methods.contract"),
     "NONE": "methods.given",
     **dict.fromkeys(("find_method", "list_methods"), "methods.registry"),
+    "Calibrated": "methods.calibrated",
     "DMN": "methods.dmn",
     "EMDirichlet": "methods.em_dirichlet",
     "Kedge": "methods.kedge",
@@ -98,6 +100,7 @@ __all__ = [
     "OGA",
     "TDA",
     "Batch",
+    "Calibrated",
     "ContractError",
     "EMDirichlet",
     "Encoder",

@@ -21,7 +21,7 @@ from kedge.benchmark.evaluate import evaluate
 from kedge.benchmark.plan import draw
 from kedge.features.simulate import simulate
 from kedge.methods.contract import Step
-from kedge.methods.kedge import Kedge, log_proportions, smooth
+from kedge.methods.kedge import Evidence, Kedge, Prior, smooth
 
 ALONE = Kedge(memory=False)
 
@@ -34,24 +34,43 @@ def solved(x: Tensor, t: Tensor, scale: float = 100.0, method: Kedge = ALONE) ->
 def plain(x: Tensor, t: Tensor, scale: float, iterations: int = 10, z_steps: int = 3) -> Tensor:
     """z by the equations of the docstring, class by class and with every n×n and n×k array there is."""
     n, d = x.shape
-    k = len(t)
-    y = (scale * x @ t.T).softmax(dim=1)
-    w = oracle.nearest(x, 3)
-    labels = y.argmax(dim=1)
-    decided = min(1.0, 4 * (1 - float(torch.distributions.Categorical(y).entropy().mean()) / math.log(k)))
-    same = (labels[:, None] == labels) & (w > 0)
-    kappa = (float(same.sum()) / int((w > 0).sum()) - 1 / k) / (1 - 1 / k)
-    visual, most = decided * smooth((kappa - 0.1) / 0.4), decided * (1 - 1 / n)
-    var0 = sum((y[:, j, None] * (x - t[j]).square()).sum(dim=0) for j in range(k)) / n
+    k, w = len(t), oracle.nearest(x, 3)
+    raw = y = (scale * x @ t.T).softmax(dim=1)
+    raw_sure = float(raw.amax(dim=1).mean())
+
+    def evidence(y: Tensor) -> tuple[float, float, float]:
+        """Information of ŷ as a share of log K, κ and K̂."""
+        labels, pi = y.argmax(dim=1), y.mean(dim=0)
+        same = (labels[:, None] == labels) & (w > 0)
+        for _ in range(5):
+            pi = torch.stack([y[i] * pi / (y[i] @ pi) for i in range(n)]).mean(dim=0)
+        agreement = float(same.sum()) / int((w > 0).sum())
+        return 1 - entropy(y) / math.log(k), (agreement - 1 / k) / (1 - 1 / k), math.exp(entropy(pi))
+
+    information, kappa, classes = evidence(y)
+    p, reach = y.mean(dim=0), min(1.0, max(n / k - 1, 0) / 3)
+    share = (1 - entropy(p) / math.log(k)) / information
+    even = (
+        min(1.0, 4 * information) * min(1.0, max(0.0, 2 - share / 0.05)) * smooth((classes / k + raw_sure - 0.8) / 0.2)
+    )
+    y = (y.log() - (even * smooth((kappa / reach - 0.1) / 0.4) if reach else 0) * p.log()).softmax(dim=1)
+
+    information, kappa, classes = evidence(y)
+    decided = min(1.0, 4 * information)
+    visual, q = decided * smooth((kappa - 0.1) / 0.4), classes / k
+    b = n / classes / (1 - float(y.amax(dim=1).mean()) + 1e-3)
+    r, rho = q / (q + (1 - q) * (1 + b)), decided * (1 - q) * (1 - math.exp(-n / classes))
+    var0 = sum((raw[:, j, None] * (x - t[j]).square()).sum(dim=0) for j in range(k)) / n
     mu, var, own = list(t), [var0] * k, torch.zeros(n, k, dtype=x.dtype)
-    z, bias = y, torch.zeros(k, dtype=x.dtype)
+    z, prior = y, torch.zeros(n, k, dtype=x.dtype)
     for iteration in range(iterations + 1):
         log_p = torch.stack([-0.5 * ((x - mu[j]).square() / var[j] + var[j].log()).sum(dim=1) for j in range(k)], dim=1)
         for _ in range(z_steps):
-            z = (y.log() + bias + visual * ((log_p - own) / 50 + (w + w.T) @ z / 6)).softmax(dim=1)
+            scores = y.log() + prior + visual * ((log_p - own) / 50 + (w + w.T) @ z / 6)
+            z = scores.softmax(dim=1)
             n_k = z.sum(dim=0)
-            few = 1 - math.exp(float(torch.distributions.Categorical(n_k).entropy())) / k
-            bias = most * smooth(few) * ((n_k + 0.2) / (n + 0.2 * k)).log()
+            m = n_k - z
+            prior = rho * ((m + r * b + 1e-6) / (m + b)).log()
         if iteration == iterations:
             break
         for j in range(k):
@@ -59,12 +78,21 @@ def plain(x: Tensor, t: Tensor, scale: float, iterations: int = 10, z_steps: int
             if n_k[j] > 0.1:
                 beta = n_k[j] / (n_k[j] + 1)
                 v = (z[:, j, None] * x).sum(dim=0) / n_k[j]
-                q = beta * v / v.norm() + (1 - beta) * t[j]
-                mu[j] = q / q.norm()
+                u = beta * v / v.norm() + (1 - beta) * t[j]
+                mu[j] = u / u.norm()
                 scatter = (z[:, j, None] * (x - mu[j]).square()).sum(dim=0) / n_k[j]
                 var[j] = beta * scatter + (1 - beta) * (var0 + (t[j] - mu[j]).square())
-                own[:, j] = smooth(few) ** 2 * d * z[:, j] / (n_k[j] + 1)
-    return z
+                own[:, j] = rho * d * z[:, j] / (n_k[j] + 1)
+    target = (float(z.amax(dim=1).mean()) + raw_sure) / 2
+    heats = torch.linspace(0, math.log(50), 20001).exp()
+    sure = [float((scores / heat).softmax(dim=1).amax(dim=1).mean()) for heat in heats[::200]]
+    start = max(0, sum(value > target for value in sure) - 1) * 200
+    heat = next((h for h in heats[start:] if float((scores / h).softmax(1).amax(1).mean()) <= target), heats[-1])
+    return (scores / heat).softmax(dim=1)
+
+
+def entropy(p: Tensor) -> float:
+    return float(torch.distributions.Categorical(p).entropy().mean())
 
 
 @pytest.mark.parametrize(
@@ -73,7 +101,7 @@ def plain(x: Tensor, t: Tensor, scale: float, iterations: int = 10, z_steps: int
 )
 def test_plain_form(n: int, k: int, present: int | None, noise: float, scale: float) -> None:
     x, t = simulated(n, k, noise=noise, present=present, seed=n)
-    assert (solved(x, t, scale).z - plain(x, t, scale)).abs().max() <= 1e-8
+    assert (solved(x, t, scale).z - plain(x, t, scale)).abs().max() <= 5e-4  # ϑ is found to a thousandth
 
 
 def test_the_cases_of_the_plain_form_try_the_guard() -> None:
@@ -82,44 +110,78 @@ def test_the_cases_of_the_plain_form_try_the_guard() -> None:
     assert 0.05 < solved(x, t, 4.0).info["trust"] < 0.95
 
 
-def test_proportions_are_the_best_estimate() -> None:
-    """π maximises Σ_k (n_k + c) log π_k on the simplex: the π-step can not raise the objective."""
-    counts = torch.tensor([12.0, 3.5, 0.0, 0.5], dtype=torch.float64)
-    best = log_proportions(counts, 16)
-    assert float(best.exp().sum()) == pytest.approx(1)
-    random = torch.Generator().manual_seed(0)
-    for _ in range(100):
-        other = (best + 0.1 * torch.randn(4, generator=random, dtype=torch.float64)).log_softmax(dim=0)
-        assert ((counts + 0.2) * other).sum() < ((counts + 0.2) * best).sum()
-
-
 def test_objective_does_not_rise() -> None:
-    """z- and π-steps with fixed trust and Gaussians, without a graph: each lowers L or keeps it."""
+    """z-steps with fixed trust and Gaussians, without a graph and with m = n_k: each lowers L or keeps it."""
     x, t = simulated(40, 8, noise=0.5, present=3)
-    log_y = (10 * x @ t.T).log_softmax(dim=1)
-    unary = log_y + 0.02 * torch.randn(40, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    rho, z, log_pi = 0.7, log_y.exp(), torch.zeros(8, dtype=torch.float64)
+    unary = (10 * x @ t.T).log_softmax(dim=1)
+    z, prior = unary.exp(), Prior(floor=0.05, size=12.0, weight=0.7)
 
     def loss() -> float:
-        return float(torch.special.xlogy(z, z).sum() - (z * unary).sum() - rho * ((z.sum(0) + 0.2) * log_pi).sum())
+        n = z.sum(dim=0)
+        f = (n + prior.floor) * (n + prior.floor).log() - (n + prior.size) * (n + prior.size).log()
+        return float(torch.special.xlogy(z, z).sum() - (z * unary).sum() - prior.weight * f.sum())
 
-    log_pi = log_proportions(z.sum(dim=0), 40)
     values = [loss()]
     for _ in range(10):
-        z = (unary + rho * log_pi).softmax(dim=1)
-        values.append(loss())
-        log_pi = log_proportions(z.sum(dim=0), 40)
+        z = (unary + prior.log(z.sum(dim=0), 0.0)).softmax(dim=1)
         values.append(loss())
     assert all(after <= before + 1e-10 for before, after in itertools.pairwise(values))
     assert values[-1] < values[0] - 0.1
 
 
+def test_presences_do_not_grow_without_bound() -> None:
+    """A class of many images gains nothing by one more; an image alone in its class pays log r."""
+    prior = Prior(floor=0.2, size=20.0, weight=1.0)
+    n = torch.tensor([1.0, 20.0, 1000.0, 2000.0], dtype=torch.float64)
+    alone, some, many, more = prior.log(n, 1.0).tolist()
+    assert alone == pytest.approx(math.log(0.2 / 20))
+    assert some < many < more < 0
+    assert more - many < 0.01
+
+
+def test_every_part_can_be_taken_out() -> None:
+    """Each changes something where it applies: a whole set for the bias step, few classes for the rest."""
+    few, all_of_them = simulate(64, 50, k_eff=4, seed=1), simulate(400, 10, accuracy=0.6, seed=2)
+    for name, features in (
+        ("bias", all_of_them), ("presence", few), ("leave_one_out", few), ("honest", few),
+    ):  # fmt: skip
+        whole, without = adapt(features), adapt(features, **{name: False})
+        assert (whole.probs - without.probs).abs().max() > 1e-3, name
+        if name == "honest":
+            assert torch.equal(whole.labels, without.labels)
+            assert whole.probs.amax(dim=1).mean() < without.probs.amax(dim=1).mean() - 0.01
+
+
 def test_without_its_parts_it_is_stata_with_soft_counts() -> None:
     x, t = simulated(40, 7, noise=0.4)
-    bare = Kedge(proportions=False, leave_one_out=False, guard=False, memory=False, z_steps=5)
+    parts = dict.fromkeys(("bias", "presence", "leave_one_out", "guard", "honest", "memory"), False)
     stata = adapt(x, t, "stata", logit_scale=10.0, beta="soft").probs
-    assert (solved(x, t, 10.0, bare).z - stata).abs().max() <= 2e-3  # classes below a tenth of an image differ
+    bare = solved(x, t, 10.0, Kedge(**parts, z_steps=5))  # type: ignore[arg-type]
+    assert (bare.z - stata).abs().max() <= 2e-3  # classes below a tenth of an image differ
     assert (solved(x, t, 10.0).z - stata).abs().max() > 0.02
+
+
+def test_bias_is_taken_out_of_a_whole_set(shared: Path) -> None:
+    features = FeatureSet.from_npz(shared / "features" / "whurs19_clip_vitb32.npz", normalize=True)
+    y = features.labels
+    assert y is not None
+    with_step, without = (adapt(features, bias=on).labels for on in (True, False))
+    assert (with_step == y).double().mean() > (without == y).double().mean() + 0.02
+    few = features.take((y < 4).nonzero().squeeze(1))  # uneven because few are there
+    assert torch.equal(adapt(few).probs, adapt(few, bias=False).probs)
+
+
+def test_noise_does_not_pass_for_all_classes(shared: Path) -> None:
+    """70 of 397 classes under noise: mean ŷ is nearly even, and taking it out would cost eight points and more."""
+    features = FeatureSet.from_npz(shared / "features" / "sun397_val_vitb32.npz", normalize=True)
+    random = torch.Generator().manual_seed(0)
+    x = unit(features.image_features + unit(torch.randn(features.image_features.shape, generator=random)))
+    assert features.labels is not None
+    x = x[features.labels < 70]
+    head = features.head
+    noisy = Evidence.of(head.log_zero_shot(x), torch.zeros(len(x), 1, dtype=torch.long))._replace(agreement=0.3)
+    assert noisy.share < 0.1
+    assert Kedge()._bias_weight(noisy, len(x), head.k) == 0
 
 
 def test_knows_how_many_classes_are_there() -> None:
@@ -142,7 +204,6 @@ def test_undecided_zero_shot_is_kept() -> None:
     x, t = features.image_features.double(), features.head.features.double()
     step, zero_shot = solved(x, t, 1.0), (x @ t.T).softmax(dim=1)
     assert step.info["trust"] < 0.05
-    assert "undecided" in step.info["why"]
     assert (step.z.argmax(dim=1) == zero_shot.argmax(dim=1)).double().mean() > 0.95
     unguarded = solved(x, t, 1.0, Kedge(guard=False, memory=False)).z  # runs away from it
     assert (unguarded.argmax(dim=1) == zero_shot.argmax(dim=1)).double().mean() < 0.8
@@ -154,13 +215,11 @@ def test_images_without_a_common_look_are_not_built_on() -> None:
     x, t = (unit(torch.randn(rows, 64, generator=random, dtype=torch.float64)) for rows in (60, 10))
     step = solved(x, t, 30.0)
     assert step.info["trust"] < 0.1 < step.info["trust_zero_shot"]
-    assert "different zero-shot labels" in step.info["why"]
 
 
 def test_clear_batches_are_trusted() -> None:
     step = solved(*simulated(40, 7, noise=0.1), 100.0)
     assert step.info["trust"] == step.info["trust_zero_shot"] == 1
-    assert "agree" in step.info["why"]
 
 
 @pytest.mark.parametrize(("n", "k"), [(1, 7), (5, 1)])
@@ -168,7 +227,6 @@ def test_one_image_or_one_class_is_zero_shot(n: int, k: int) -> None:
     x, t = simulated(n, k, noise=0.8)
     step = solved(x, t, 5.0)
     assert (step.z - (5 * x @ t.T).softmax(dim=1)).abs().max() <= 1e-12
-    assert "single" in step.info["why"]
 
 
 # The stream

@@ -32,7 +32,7 @@ from ..features.feature_set import FeatureSet
 from ..features.text_head import CLIP_LOGIT_SCALE, TextHead, check_same_dimension
 from ..methods.contract import Batch, Method, State, check_needs, check_state
 from ..methods.given import known_labels
-from ..methods.registry import build, list_methods
+from ..methods.registry import build, list_methods, list_wrappers
 from ..methods.results import check_step
 from ..methods.settings import settings_of
 from ..schema import Whole
@@ -236,7 +236,7 @@ class Stream:
         tensors, header = load_tensors(path, KIND, VERSION, Header)
         saved = {name.removeprefix("state."): v.clone() for name, v in tensors.items() if name.startswith("state.")}
         check_names(Path(path), tensors, ("text_features",), [f"state.{name}" for name in saved if header.has_state])
-        if method is None and header.method not in list_methods():
+        if method is None and header.method not in (*list_methods(), *list_wrappers()):
             raise FileError(
                 f"{path} is a stream of {header.method!r}, which is not registered here. Pass the method object: "
                 "Stream.load(path, method=…)."

@@ -81,7 +81,7 @@ class EMDirichlet(Configured):
     """Hard EM-Dirichlet; the defaults are its authors' settings."""
 
     name: ClassVar[str] = "em-dirichlet"
-    traits: ClassVar[Traits] = Traits(paper="EM-Dirichlet", year=2024, scope="batch", memory="none")
+    traits: ClassVar[Traits] = Traits(paper="EM-Dirichlet", year=2024, scope="batch", memory="none", graded=False)
 
     scale: float = setting(30.0, "s = softmax(scale · x tᵀ)", low=1e-3, high=1e6)
     partition: float = setting(

@@ -1,56 +1,73 @@
-"""kedge: StatA with a prior on class proportions, a guard, and a memory along a stream.
+"""kedge: StatA with a prior on which classes are present, honest probabilities, a guard, and a memory along a stream.
 
-Objective, minimised block by block over z, π, then μ and Σ. It is StatA's with a prior on class proportions, and every
-part that comes from the batch has a weight between 0 and 1, the trust in the batch:
+Objective, minimised block by block over z, then μ and Σ. It is StatA's with a prior on presences, and every part that
+comes from the batch has a weight between 0 and 1, the trust in the batch:
 
-    L(z, π, μ, Σ) = Σ_i KL(z_i ‖ ŷ_i)
-                    + v { −½ Σ_ij g_ij z_i·z_j + (1/T) [ −Σ_i z_i·log p_i + α Σ_k KL(N(t_k, Σ') ‖ N(μ_k, Σ_k)) ] }
-                    + ρ { −Σ_i z_i·log π − c Σ_k log π_k }
+    L(z, μ, Σ) = Σ_i KL(z_i ‖ ŷ_i)
+                 + v { −½ Σ_ij g_ij z_i·z_j + (1/T) [ −Σ_i z_i·log p_i + α Σ_k KL(N(t_k, Σ') ‖ N(μ_k, Σ_k)) ] }
+                 − ρ Σ_k F(n_k),        F(n) = (n + r b) log(n + r b) − (n + b) log(n + b)
 
 | symbol    | code         | shape | meaning                                                                       |
 |-----------|--------------|-------|-------------------------------------------------------------------------------|
 | x_i, t_k  | `x`, `t`     | n×d, k×d | unit image features, unit text prototypes                                  |
-| ŷ_i, z_i  | `log_y`, `z` | n×k   | zero-shot probabilities, as logarithms; assignments                           |
+| ŷ_i, z_i  | `log_y`, `z` | n×k   | zero-shot probabilities after the bias step, as logarithms; assignments       |
 | μ_k, Σ_k  | `mu`, `var`  | a×d   | mean and diagonal covariance of the a classes that are present                |
 | Σ'        | `var0`       | d     | the anchors' shared diagonal covariance                                       |
-| n_k, π_k  | `counts`     | k     | Σ_i z_ik; class proportions (n_k + c)/(n + c K)                               |
-| K̂         | `effective`  |       | exp H(n_k/n), the effective number of classes                                 |
-| ω         | `few`        |       | 1 − K̂/K: 0 when all classes are present, near 1 when few are                  |
+| n_k       | `counts`     | k     | Σ_i z_ik, images of class k                                                   |
+| K̂, q      | `classes`    |       | effective number of classes by text alone; K̂/K, the chance that one is there  |
+| r, b, ρ   | `Prior`      |       | the prior on presences and its weight                                         |
 | v         | `visual`     |       | trust in similarities between images (graph, Gaussians)                       |
-| ρ         |              |       | trust in the class proportions, s(ω)·`decided`·(1 − 1/n)                      |
 | G         | `graph`      | n×n   | affinities, λ/(2m)·(W + Wᵀ) of m neighbours                                   |
 
-Steps, with s(u) = u²(3 − 2u) for u in [0, 1] and 0, 1 outside (a smooth switch):
+Steps, with s(u) = u²(3 − 2u) for u in [0, 1] and 0, 1 outside (a smooth switch). All numbers but z, μ, Σ are fixed
+before the solve.
 
-    z   ← softmax_k( log ŷ + ρ log π + v [ log p / T + G z ] )       `z_steps` times, π and ω after each
+    z   ← softmax_k( log ŷ + ρ log[(m + r b)/(m + b)] + v [ log p / T + G z ] ),   m_ik = n_k − z_ik     `z_steps` times
     β_k = n_k/(n_k + α),  μ_k and Σ_k as in StatA with soft counts
-    log p_ik ← log p_ik − s(ω)² d z_ik/(n_k + α)                     leave-one-out correction
+    log p_ik ← log p_ik − ρ d z_ik/(n_k + α)
 
-*Proportions.* π is the maximum a posteriori estimate under a Dirichlet prior. It has full weight only if few classes
-are present: with all of them present, uneven proportions are mostly zero-shot's own bias, which would reinforce itself.
+*Presences.* Each class is more or less present, θ_k ~ Beta(r b, (1 − r) b), on its own: P(z) = Π_k E[θ_k^{n_k}]. So an
+image joins class k with probability (m + r b)/(m + b), m the other images of the class. An image alone in its class
+pays log r; a class of many more than b images gains nothing by growing. (Proportions would: there a class grows by
+taking from others.) All from ŷ alone:
 
-*Leave-one-out correction.* Image i is part of the mean and variance of its own class. That raises log p_ik by about
-d z_ik/(n_k + α) through the mean, and by as much through the variance; half of the sum is subtracted. The effect keeps
-an image where zero-shot put it. That is wanted with few images per class and unwanted with few classes: hence s(ω)².
+    π ← mean_i ŷ_i;  five times π_k ← mean_i ŷ_ik π_k / Σ_l ŷ_il π_l;   K̂ = exp H(π)
+    b = (n/K̂)/(1 − c̄),  c̄ = mean_i max_k ŷ_ik    images of a class that is there; more, as far as zero-shot can count
+    r = q/(q + (1 − q)(1 + b))            chance that a class is there though no other image shows it
+    ρ = decided · (1 − q) · (1 − e^{−n/K̂})    zero-shot says something · few classes · an image has company
+
+*An image is judged by the others.* m leaves image i out of its own class. Image i is also part of that class's mean and
+variance, which raises log p_ik by about d z_ik/(n_k + α) through each; half of the sum is taken back, with weight ρ.
+
+*Bias step*, before. If nearly all classes are present, uneven mean ŷ is mostly zero-shot's own bias:
+
+    log ŷ ← log softmax( log ŷ − w log mean_i ŷ_i )
+    w = decided · clip(2 − share/0.05) · s((κ/reach − 0.1)/0.4) · s((q + c̄ − 0.8)/0.2)
+    share = (log K − H(mean ŷ)) / (log K − mean H(ŷ))     how much of zero-shot's information is about proportions
+    reach = min(1, max(n/K − 1, 0)/m)                     neighbour agreement possible if all K classes were present
+
+The last factor is for noisy features. Noise blurs ŷ, so mean ŷ is even though few classes are there; κ/reach is no test
+where reach is small. K̂ is less deceived, and the less zero-shot is sure, the more classes it has to find.
 
 *The guard*, from ŷ and the neighbours alone:
 
     decided = min(1, 4 (1 − mean_i H(ŷ_i)/log K))      is zero-shot informative at all?
-    visual  = decided · s((κ − 0.1)/0.4),  κ = (A − 1/K)/(1 − 1/K)
+    v       = decided · s((κ − 0.1)/0.4),  κ = (A − 1/K)/(1 − 1/K)
               A: share of neighbours with the same zero-shot label. Similar images should have the same label.
 
-*Memory.* For each class the state holds a count N_k, a mean and a variance of images with z_ik > 0.9, weighted by how
-established the class was in its batch, s(n_k K̂/n). In later batches they join the moments of class k as
-M_k = min(N_k, 10 n_k) images. So the memory counts only for classes that the batch itself shows, and N_k ≤ 64 lets a
-class that changes be learned anew. β stays n_k/(n_k + α): the memory says where a class is, the batch alone says
-whether it is present. (With M_k in β, every class ever seen attracted images of other classes.)
+*Temperature*, after: see `solve/temperature.py`. Labels stay, probabilities become honest.
 
-Guaranteed: with v and ρ fixed, each z-step (for a positive semi-definite graph), each π-step and each M-step (without
-unit scaling, of classes that stay present) lowers L or keeps it. Heuristic: that ω follows z, the neighbour graph, unit
-means, putting nearly empty classes back on their anchors, the leave-one-out correction, the guard, the memory.
+*Memory* along a stream: see `solve/memory.py`.
+
+*Known labels* have ŷ = 1, count as one image each, are left out of the temperature and always enter the memory.
+
+Guaranteed: with m = n_k and without the term d z_ik/(n_k + α), each z-step (for a positive semi-definite graph) and
+each M-step (without unit scaling, of classes that stay present) lowers L or keeps it: F is convex, so its tangent at
+n_k bounds −F from above. Heuristic: leaving an image out of its class, the numbers r, b, ρ, v and w, the neighbour
+graph, unit means, putting nearly empty classes back on their anchors, the temperature, the memory.
 
 Deviations from StatA: the terms above; soft counts; classes with less than a tenth of an image stay on their
-anchors. With ρ = 0, v = 1 and no leave-one-out correction, it is StatA with soft counts.
+anchors. With ρ = 0, v = 1, no bias step and no temperature, it is StatA with soft counts.
 """
 
 from __future__ import annotations
@@ -60,11 +77,10 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import threshold
 
 from ..arrays import effective_classes
 from ..errors import InputError
@@ -76,33 +92,62 @@ from .solve.compiling import compiled_form, recommending
 from .solve.em import SETTLED, largest_change, outcome
 from .solve.gaussian import Features, anchor_variance, anchored_fit, text_distances
 from .solve.graph import NeighbourGraph
+from .solve.memory import RELIANCE, recalled, remembered
 from .solve.neighbours import Neighbours, nearest_neighbours
+from .solve.temperature import tempered
 
 PRESENT = 0.1  # images: a class with less stays on its anchor
-PSEUDO_COUNT = 0.2  # c, images added to every class
-SURE = 0.9  # z from which an image is remembered
-REMEMBERED = 64.0  # upper limit of N_k
-RELIANCE = 10.0  # images of memory at most per image of the batch
+EM_STEPS = 5  # of the proportions behind K̂: more would believe in too few classes
 
 
-@dataclass(frozen=True)
-class Trust:
-    """The guard's judgement of a batch, before the solve."""
+class Evidence(NamedTuple):
+    """What zero-shot and the neighbours say about a batch before the solve."""
 
     decided: float  # is zero-shot informative?
-    visual: float  # v: and do similar images get the same label?
-    proportions: float  # upper limit of ρ
+    agreement: float  # κ: how often neighbours have the same label, 0 by chance and 1 always
+    confidence: float  # mean_i max_k ŷ_ik
+    share: float  # of zero-shot's information that is about proportions
+    classes: float  # K̂
 
-    @property
-    def reason(self) -> str:
-        """A sentence for `info`."""
-        if self.decided < 0.5:
-            return "zero-shot is undecided, so adaptation is weak"
-        if self.proportions == 0:
-            return "a single image or a single class: zero-shot labels are kept"
-        if self.visual < 0.5 * self.decided:
-            return "similar images have different zero-shot labels, so similarity counts for little"
-        return "zero-shot is decided and similar images agree"
+    @classmethod
+    def of(cls, log_y: Tensor, nearest: Tensor) -> Evidence:
+        """For log ŷ (n×k, at least two each) and the neighbours of each image (n×m)."""
+        k, y = log_y.shape[1], log_y.exp()
+        best, labels = y.max(dim=1)
+        agreement = float((labels[nearest] == labels[:, None]).double().mean())
+        pi = y.mean(dim=0)
+        information = math.log(k) - float(torch.special.entr(y).sum(dim=1).mean())
+        of_proportions = math.log(k) - float(torch.special.entr(pi).sum())
+        for _ in range(EM_STEPS):
+            pi = (y.T @ (y @ pi).reciprocal_()).mul_(pi / len(y))
+        return cls(
+            decided=min(1.0, 4 * max(0.0, information / math.log(k))),
+            agreement=(agreement - 1 / k) / (1 - 1 / k),
+            confidence=float(best.mean()),
+            share=of_proportions / max(information, 1e-9),
+            classes=min(float(k), math.exp(float(torch.special.entr(pi).sum()))),
+        )
+
+
+class Prior(NamedTuple):
+    """The prior on presences: r b and b images; and its weight ρ."""
+
+    floor: float  # r b
+    size: float  # b
+    weight: float  # ρ
+
+    @classmethod
+    def of(cls, e: Evidence, n: int, k: int) -> Prior:
+        """See the top of the file."""
+        q, each = e.classes / k, n / e.classes
+        b = each / (1 - e.confidence + 1e-3)
+        r = q / (q + (1 - q) * (1 + b))
+        return cls(r * b + 1e-6, b, e.decided * (1 - q) * (1 - math.exp(-each)))
+
+    def log(self, counts: Tensor, z: Tensor | float) -> Tensor:
+        """ρ log[(m + r b)/(m + b)], m = n_k − z_ik, n×k; or k with z = 0."""
+        m = (counts - z).clamp_min_(0)
+        return ((m + self.floor) / (m + self.size)).log_().mul_(self.weight)
 
 
 @dataclass(frozen=True)
@@ -110,7 +155,9 @@ class Kedge(Configured):
     """kedge's own method; the defaults are the ones measured."""
 
     name: ClassVar[str] = "kedge"
-    traits: ClassVar[Traits] = Traits(paper="kedge", year=2026, scope="batch", memory="stream")
+    traits: ClassVar[Traits] = Traits(
+        paper="kedge", year=2026, scope="batch", memory="stream", known=True, by_class=True
+    )
 
     alpha: float = setting(1.0, "anchor weight, in images", low=1e-6, high=1e6)
     temperature: float = setting(50.0, "log p is divided by this; ∞ is without log p", low=1e-3, high=math.inf)
@@ -119,9 +166,11 @@ class Kedge(Configured):
     laplacian: float = setting(1.0, "λ, weight of the graph", low=0, high=1e6)
     iterations: int = setting(10, "M-steps, each after `z_steps` z-steps, which also end the solve", low=0, high=1000)
     z_steps: int = setting(3, "z-steps per iteration", low=1, high=100)
-    proportions: bool = setting(True, "estimate class proportions and use them as a prior; false leaves ρ = 0")
-    leave_one_out: bool = setting(True, "correct for an image being part of its own class's statistics")
+    bias: bool = setting(True, "take out zero-shot's own bias if nearly all classes are present")
+    presence: bool = setting(True, "the prior on which classes are present; false leaves ρ = 0")
+    leave_one_out: bool = setting(True, "judge an image by the others of its class")
     guard: bool = setting(True, "stay near zero-shot where the evidence is weak; false trusts every batch")
+    honest: bool = setting(True, "lower probabilities to what is likely to be right; labels stay")
     compiled: bool = setting(True, "use the compiled solver if possible: float32, CPU, the extra `fast` installed")
     memory: bool = setting(True, "use earlier batches of the stream; false solves each batch on its own")
 
@@ -148,46 +197,65 @@ class Kedge(Configured):
     @torch.no_grad()
     def step(self, state: State | None, batch: Batch) -> Step:
         """Solve one batch and update the memory."""
-        x = batch.features
+        x, (n, k) = batch.features, batch.log_zero_shot.shape
         if state:
             check_form(state, self._form(batch.head))  # the compiled solver relies on the shapes
-        past = state if state and bool(state["counts"].any()) else {}  # empty at first
+        if n == 1 or k == 1:
+            z = batch.log_zero_shot.exp()
+            info: dict[str, Any] = {**outcome(0.0, 0, SETTLED), "trust": 0.0}
+            return Step(remembered(state, x, z, 0.0, batch.known) if state else {}, z, info)
         nearest = nearest_neighbours(x, self.neighbours, search=self.search, compiled=self.compiled)
-        trust = self._trust(batch.log_zero_shot, nearest.indices)
+        raw, log_y = Evidence.of(batch.log_zero_shot, nearest.indices), batch.log_zero_shot
+        if self.bias and (w := self._bias_weight(raw, n, k)) > 0:
+            log_y = torch.log_softmax(log_y - w * log_y.exp().mean(dim=0).log_(), dim=1)
+        evidence = raw if log_y is batch.log_zero_shot else Evidence.of(log_y, nearest.indices)
+        decided, visual = self._trust(evidence)
+        prior = Prior.of(evidence._replace(decided=decided), n, k)
+        if not self.presence:
+            prior = prior._replace(weight=0.0)
+        past = state if state and bool(state["counts"].any()) else {}  # empty at first
         fast = compiled_form("compiled", x) if self.compiled else None
-        if fast and fast.suits(len(x), batch.head.k, batch.head.d):
-            z, change = self._solve_compiled(fast, past, batch, nearest, trust)
+        if fast and fast.suits(n, k, batch.head.d):
+            z, scores, change = self._solve_compiled(fast, past, batch, log_y, nearest, visual, prior)
         else:
             with recommending(x) if self.compiled else nullcontext():
-                z, change = self._solve(past, batch, nearest, trust)
-        info: dict[str, Any] = {
+                z, scores, change = self._solve(past, batch, log_y, nearest, visual, prior)
+        honest, heat = tempered(scores, z, raw.confidence, batch.known) if self.honest else (z, 1.0)
+        info = {
             **outcome(change, self.iterations, SETTLED),
             "effective_classes": effective_classes(z.sum(dim=0)),
-            "trust": trust.visual,
-            "trust_zero_shot": trust.decided,
-            "why": trust.reason,
+            "classes_by_text": evidence.classes,
+            "trust": visual,
+            "trust_zero_shot": decided,
+            "heat": heat,
             **nearest.info,
         }
-        return Step(remembered(state, x, z, trust.visual) if state else {}, z, info)
+        return Step(remembered(state, x, z, visual, batch.known) if state else {}, honest, info)
 
-    def _trust(self, log_y: Tensor, nearest: Tensor) -> Trust:
-        """The guard, for log ŷ (n×k) and the neighbours of each image (n×m)."""
-        n, k = log_y.shape
-        if n == 1 or k == 1:
-            return Trust(1.0, 0.0, 0.0)
-        others = 1 - 1 / n
-        if not self.guard:
-            return Trust(1.0, 1.0, others)
-        entropy, agreement = evidence(log_y, nearest)
-        decided = min(1.0, 4 * max(0.0, 1 - entropy / math.log(k)))
-        kappa = (agreement - 1 / k) / (1 - 1 / k)
-        return Trust(decided, decided * smooth((kappa - 0.1) / 0.4), decided * others)
+    def _bias_weight(self, e: Evidence, n: int, k: int) -> float:
+        """w of the bias step."""
+        reach = min(1.0, max(n / k - 1, 0.0) / self.neighbours)
+        if reach == 0:
+            return 0.0
+        even = e.decided * min(1.0, max(0.0, 2 - e.share / 0.05))
+        return even * smooth((e.agreement / reach - 0.1) / 0.4) * smooth((e.classes / k + e.confidence - 0.8) / 0.2)
+
+    def _trust(self, e: Evidence) -> tuple[float, float]:
+        """The guard: `decided` and v."""
+        return (e.decided, e.decided * smooth((e.agreement - 0.1) / 0.4)) if self.guard else (1.0, 1.0)
 
     def _solve_compiled(
-        self, fast: ModuleType, past: State, batch: Batch, nearest: Neighbours, trust: Trust
-    ) -> tuple[Tensor, float]:
+        self,
+        fast: ModuleType,
+        past: State,
+        batch: Batch,
+        log_y: Tensor,
+        nearest: Neighbours,
+        visual: float,
+        prior: Prior,
+    ) -> tuple[Tensor, Tensor, float]:
         """`_solve` in one compiled call."""
-        x, head, cooling = batch.features, batch.head, trust.visual / self.temperature
+        cooling = visual / self.temperature
         settings = fast.Settings(
             alpha=self.alpha,
             cooling=cooling,
@@ -196,39 +264,50 @@ class Kedge(Configured):
             iterations=self.iterations,
             z_steps=self.z_steps,
             present=PRESENT,
-            trust=trust.proportions if self.proportions else 0.0,
-            pseudo_count=PSEUDO_COUNT,
-            leave_one_out=cooling * head.d if self.leave_one_out else 0.0,
+            prior=prior.weight,
+            floor=prior.floor,
+            size=prior.size,
+            leave_one_out=self.leave_one_out,
+            own=prior.weight * cooling * batch.head.d if self.leave_one_out else 0.0,
             reliance=RELIANCE,
         )
-        edge, var0 = self._edge(trust), anchor_variance(batch)
-        z, change = fast.solve(x, batch.log_zero_shot, head, var0, nearest, edge, settings, memory=past)
-        return z, change
+        found: tuple[Tensor, Tensor, float] = fast.solve(
+            batch.features,
+            log_y,
+            batch.head,
+            anchor_variance(batch),
+            nearest,
+            self._edge(visual),
+            settings,
+            memory=past,
+        )
+        return found
 
-    def _edge(self, trust: Trust) -> float:
+    def _edge(self, visual: float) -> float:
         """G = v λ/(2m)·(W + Wᵀ): what similarities are multiplied with."""
-        return trust.visual * self.laplacian / (2 * self.neighbours)
+        return visual * self.laplacian / (2 * self.neighbours)
 
-    def _solve(self, past: State, batch: Batch, nearest: Neighbours, trust: Trust) -> tuple[Tensor, float]:
-        """The last z (n×k), and its largest change in the last iteration."""
-        t, log_y, features = batch.head.features, batch.log_zero_shot, Features.of(batch.features)
-        (n, k), d = log_y.shape, t.shape[1]
-        graph = NeighbourGraph.of(nearest, self._edge(trust))
-        cooling = trust.visual / self.temperature
+    def _solve(
+        self, past: State, batch: Batch, log_y: Tensor, nearest: Neighbours, visual: float, prior: Prior
+    ) -> tuple[Tensor, Tensor, float]:
+        """The last z (n×k), its scores before the softmax, and its largest change in the last iteration."""
+        t, features = batch.head.features, Features.of(batch.features)
+        d = t.shape[1]
+        graph = NeighbourGraph.of(nearest, self._edge(visual))
+        cooling = visual / self.temperature
         z = log_y.exp()
         var0 = anchor_variance(batch)
         on_anchors = features.log_density(features.natural_shared(t, var0))
         anchored = on_anchors.mul_(cooling).add_(log_y)  # for classes on their anchors
-        unary, bias, few = anchored, torch.zeros_like(t[:, 0]), 0.0
+        unary, log_prior = anchored, torch.zeros_like(t[:, 0])
 
         for iteration in track(range(self.iterations + 1), "kedge"):
             before = z
             for _ in range(self.z_steps):
-                z = torch.softmax((graph @ z).add_(unary).add_(bias), dim=1)
+                scores = (graph @ z).add_(unary).add_(log_prior)
+                z = torch.softmax(scores, dim=1)
                 counts = z.sum(dim=0)
-                few = 1 - effective_classes(counts) / k
-                if self.proportions:
-                    bias = log_proportions(counts, n).mul_(trust.proportions * smooth(few))
+                log_prior = prior.log(counts, z if self.leave_one_out else 0.0)
             if iteration == self.iterations:
                 break
 
@@ -240,60 +319,12 @@ class Kedge(Configured):
             _, mu, var = anchored_fit(features.centre, moments, n_a, t_a, var0, self.alpha)
             log_p = features.log_density(features.natural(mu, var, var0))
             if self.leave_one_out:
-                log_p -= z_a * (smooth(few) ** 2 * d / (n_a + self.alpha))
+                log_p -= z_a * (prior.weight * d / (n_a + self.alpha))
             unary = anchored.index_copy(1, present, log_y.index_select(1, present).add_(log_p, alpha=cooling))
-        return z, largest_change(z, before)
-
-
-def evidence(log_y: Tensor, nearest: Tensor) -> tuple[float, float]:
-    """The mean entropy of ŷ, and how often neighbours (n×m) have the same label by it; log ŷ n×k."""
-    labels = log_y.max(dim=1).indices
-    agreement = float((labels[nearest] == labels[:, None]).double().mean())
-    return -float((log_y.exp() * log_y).sum(dim=1).mean()), agreement
+        return z, scores, largest_change(z, before)
 
 
 def smooth(u: float) -> float:
     """s(u) = u²(3 − 2u), held at 0 and 1 outside [0, 1]."""
     u = min(max(u, 0.0), 1.0)
     return u * u * (3 - 2 * u)
-
-
-def log_proportions(counts: Tensor, n: int) -> Tensor:
-    """log π, k: the π on the simplex with the largest Σ_k (n_k + c) log π_k."""
-    return (counts + PSEUDO_COUNT).div_(n + PSEUDO_COUNT * len(counts)).log_()
-
-
-def recalled(
-    past: State, present: Tensor, centre: Tensor, counts: Tensor, moments: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Moments (a×d each) of the present classes with n_k in `counts` (a), and what earlier batches showed of them."""
-    if not past:
-        return moments
-    known = torch.minimum(past["counts"].index_select(0, present), RELIANCE * counts)  # M_k
-    share = (known / (counts + known))[:, None]
-    mean = past["mean"].index_select(0, present) - centre
-    square = torch.addcmul(past["var"].index_select(0, present), mean, mean)
-    return torch.lerp(moments[0], mean, share), torch.lerp(moments[1], square, share)
-
-
-def remembered(past: State, x: Tensor, z: Tensor, trust: float) -> State:
-    """The state after a batch: the sure images of established classes join N, mean and variance."""
-    counts = z.sum(dim=0)
-    typical = len(z) / effective_classes(counts)  # images of a class, about
-    u = (counts / typical).clamp_max_(1)
-    sure = threshold(z, SURE, 0.0).mul_(trust * u * u * (3 - 2 * u))
-    new = sure.sum(dim=0)
-    learned = (new > PRESENT).nonzero().squeeze(1)
-    old, new = past["counts"].index_select(0, learned), new.index_select(0, learned)
-    share = (new / (old + new))[:, None]
-    weights = (sure.index_select(1, learned) / new).T
-    mean0, var0 = past["mean"].index_select(0, learned), past["var"].index_select(0, learned)
-    batch_mean = weights @ x
-    mean = torch.lerp(mean0, batch_mean, share)
-    spread = (weights @ x.square() - batch_mean.square()).clamp_min_(0) + (batch_mean - mean).square()
-    var = torch.lerp(var0 + (mean0 - mean).square(), spread, share)
-    return {
-        "counts": past["counts"].index_copy(0, learned, (old + new).clamp_max_(REMEMBERED)),
-        "mean": past["mean"].index_copy(0, learned, mean),
-        "var": past["var"].index_copy(0, learned, var),
-    }

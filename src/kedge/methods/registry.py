@@ -31,6 +31,7 @@ _BUILTIN = {
     "mta": "kedge.methods.mta:MTA",
     "tent": "kedge.methods.tent:Tent",
 }
+_WRAPPERS = {"calibrated": "kedge.methods.calibrated:Calibrated"}  # around a method, as in calibrated:stata
 
 
 def list_methods() -> tuple[str, ...]:
@@ -38,18 +39,25 @@ def list_methods() -> tuple[str, ...]:
     return (*_BUILTIN, *sorted(_plugins()))
 
 
+def list_wrappers() -> tuple[str, ...]:
+    """The names of what goes around a method, as in `calibrated:stata`; a method of another package may be one too."""
+    return tuple(_WRAPPERS)
+
+
 @lru_cache(maxsize=1)
 def _plugins() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=ENTRY_POINTS) if point.name not in _BUILTIN}
+    return {
+        point.name: point for point in entry_points(group=ENTRY_POINTS) if point.name not in (*_BUILTIN, *_WRAPPERS)
+    }
 
 
 def find_method(name: str) -> type[Any]:
     """The class of a registered method. Its module is imported here."""
-    if name in _BUILTIN:
-        module, _, attribute = _BUILTIN[name].partition(":")
+    if place := {**_BUILTIN, **_WRAPPERS}.get(name):
+        module, _, attribute = place.partition(":")
         return getattr(import_module(module), attribute)  # type: ignore[no-any-return]
     if name not in _plugins():
-        raise SettingError(f"unknown method {name!r}{did_you_mean(name, list_methods())}")
+        raise SettingError(f"unknown method {name!r}{did_you_mean(name, (*list_methods(), *_WRAPPERS))}")
     try:
         cls = _plugins()[name].load()
         hints(cls)

@@ -132,8 +132,8 @@ class StatA(Configured):
                 settings = fast.Settings(**self._equations(), present=present)
                 log_y, var0 = batch.log_zero_shot, anchor_variance(batch)
                 later = head.unit if self.unit_means and head.unit is not head else None
-                z, change = fast.solve(x, log_y, head, var0, nearest, self._edge, settings, later=later)
-                return Step(None, z, {**outcome(change, self.iterations, SETTLED), **found})
+                z, scores, change = fast.solve(x, log_y, head, var0, nearest, self._edge, settings, later=later)
+                return Step(None, z, {**outcome(change, self.iterations, SETTLED), **found}, scores)
         objective: list[float] = []
 
         def assignments() -> Iterator[Tensor]:

@@ -3,7 +3,7 @@
 Same equations as stata.py and kedge.py, which are the definition; same z to float32's last digits. Why a second form: a
 solve of 64 images is some seven hundred small torch calls, and most of its time is the calls. Here it is one call.
 
-    z-step  u_ik = exp( log ŷ_ik + log p_ik / T + prior_k + Σ_j g_ij z_jk ),   z_ik = u_ik / Σ_k u_ik
+    z-step  u_ik = exp( log ŷ_ik + log p_ik / T + prior_ik + Σ_j g_ij z_jk ),   z_ik = u_ik / Σ_k u_ik
     M-step  Σ_i z_ik [y_i, y_i²] of a class → μ_k, Σ_k → log p_ik
 
 | symbol | code     | shape | meaning                                                                       |
@@ -13,6 +13,9 @@ solve of 64 images is some seven hundred small torch calls, and most of its time
 | y      | `y`      | n×d   | features minus their mean (`centre`): squares keep their digits               |
 | G      | `graph`  | n×n   | compressed sparse rows: offsets, columns, values                              |
 | n_k    | `counts` | k     | images of class k: by argmax, or Σ_i z_ik (`soft`)                            |
+
+kedge's prior_ik = ρ log[(m + r b)/(m + b)], m = n_k − z_ik, is a logarithm of its own for each image and class. Where
+z_ik is small it is linear in z_ik, and the logarithm is taken once per class.
 
 Two things are left out, where they change z by no more than float32's rounding does:
 
@@ -63,6 +66,8 @@ FAR = F(1.0)  # change of log p / T after which it is renewed for all images
 SMALLEST = F(-69.0)  # e to this is 1e-30: nothing in a sum of float32, and not yet a denormal number, which is slow
 ENDLESS = 1e30  # in place of ∞, which fastmath rules out
 BLOCK = 128  # images whose features stay in the cache from one class to the next; longer sums would lose digits
+NEARLY_LINEAR = F(1e-3)  # times r b: z up to which the prior is taken to be linear in it
+CHUNK = 64  # classes that are looked through at one time
 PADDING = 64  # entries that keep short arrays of quotients apart, as loops must not depend on where they lie
 LOG2E, LN2_HIGH, LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
 
@@ -77,9 +82,11 @@ class Settings(NamedTuple):
     iterations: int
     z_steps: int
     present: float = 0.0  # a class with no more images than this is on its anchor
-    trust: float = 0.0  # what ρ is at most
-    pseudo_count: float = 1.0  # c
-    leave_one_out: float = 0.0  # d/T; 0 is without that correction
+    prior: float = 0.0  # ρ
+    floor: float = 1.0  # r b
+    size: float = 1.0  # b
+    leave_one_out: bool = False  # m = n_k − z_ik, else n_k
+    own: float = 0.0  # ρ d/T: what an image gets by being part of its own class
     reliance: float = 0.0  # images of memory at most per image of the batch
 
 
@@ -108,12 +115,20 @@ class Images(NamedTuple):
     listed: Rows  # n: z_ik from which log p_ik is renewed after a fit
 
 
+class Prior(NamedTuple):
+    """kedge's prior on presences, for each class: ρ log[(m + r b)/(m + b)] is `at` − `slope` z_ik for small z_ik."""
+
+    at: Rows  # k: its value at n_k
+    slope: Rows  # k: its derivative at n_k, or 0 if m = n_k
+    counts: Rows  # k: n_k
+
+
 class Fits(NamedTuple):
     """What is known of each class's last fit."""
 
     made: Rows  # k: is there one, or is the class on its anchor?
     z: Rows  # k×n: what it was fitted to
-    own: Rows  # k: its leave-one-out correction
+    own: Rows  # k: what an image gets by being part of it
 
 
 def suits(n: int, k: int, d: int) -> bool:
@@ -124,8 +139,10 @@ def suits(n: int, k: int, d: int) -> bool:
 def solve(
     x: Tensor, log_y: Tensor, head: TextHead, var0: Tensor, nearest: Neighbours, weight: float, settings: Settings,
     *, later: TextHead | None = None, memory: Mapping[str, Tensor] | None = None,
-) -> tuple[Tensor, float]:  # fmt: skip
-    """z (n×k) and the largest change of an entry in the last iteration; G = weight · (W + Wᵀ) of the nearest.
+) -> tuple[Tensor, Tensor, float]:  # fmt: skip
+    """z (n×k), its scores before the softmax, and the largest change of an entry of z in the last iteration.
+
+    G = weight · (W + Wᵀ) of the nearest.
 
     later: where classes without images are after the first M-step, if not at the head's prototypes.
     memory: counts (k), mean and var (k×d) of earlier batches.
@@ -146,18 +163,18 @@ def solve(
     tables = (start, log_y, anchored, x - centre, centre, t, var0, *of_past, *nearest[:2])
     first, *data, indices, similarity = (table.detach().contiguous().numpy() for table in tables)
     floats: dict[str, Any] = {name: F(min(getattr(settings, name), ENDLESS)) for name in FLOATS}
-    z, change = iterate(Data(*data), first, indices, similarity, F(weight), settings._replace(**floats))
-    return torch.from_numpy(z), float(change)
+    z, scores, change = iterate(Data(*data), first, indices, similarity, F(weight), settings._replace(**floats))
+    return torch.from_numpy(z), torch.from_numpy(scores), float(change)
 
 
 @kernel
-def iterate(data: Data, start: Rows, nearest: Rows, similarity: Rows, weight: Any, s: Settings) -> tuple[Rows, Any]:
+def iterate(data: Data, start: Rows, nearest: Rows, similarity: Rows, weight: Any, s: Settings) -> Any:
     """The whole solve. start: log ŷ + log p / T (n×k) before the first M-step."""
     n, k = data.log_y.shape
     graph = symmetric(nearest, similarity, weight)
     images = Images(np.ones(n, F), np.ones((2, n), F), least_listed(graph))
     fits = Fits(np.zeros(k, np.bool_), np.zeros((k, n), F), np.zeros(k, F))
-    z, unary, prior, counts = np.empty((2, n, k), F), np.empty((n, k), F), np.zeros(k, F), np.zeros(k, np.float64)
+    z, unary, prior = np.empty((2, n, k), F), np.empty((n, k), F), Prior(np.zeros(k, F), np.zeros(k, F), np.zeros(k))
     v, power = np.empty(k, F), np.empty(k, np.int32)
     for i in range(n):
         for c in range(k):
@@ -165,32 +182,35 @@ def iterate(data: Data, start: Rows, nearest: Rows, similarity: Rows, weight: An
         exp(v, power, k)
         for c in range(k):
             z[0, i, c], unary[i, c] = v[c], start[i, c]
-    before, now, few = z[0], n * 0, 0.0  # n * 0: a 0 of the type that z_step returns
+    before, now, first, counts = z[0], n * 0, True, prior.counts  # n * 0: a 0 of the type that z_step returns
 
     for iteration in range(s.iterations + 1):
         if iteration == s.iterations:  # the last z-steps, of all images
             before = z[now].copy()
-            for i in range(n):
-                images.stirred[i] = F(1)
-        for _ in range(s.z_steps):
-            now = z_step(now, z, unary, prior, images, graph)
-            if s.soft:
-                few = renew_prior(z[now], s, counts, prior, images)
+        for step in range(s.z_steps):
+            last = iteration == s.iterations and step == s.z_steps - 1
+            if iteration == s.iterations and (last or step == 0):
+                for i in range(n):
+                    images.stirred[i] = F(1)
+            now = z_step(now, z, unary, prior, images, graph, s, first, last)
+            first = False
+            if s.soft and not last:
+                renew_prior(z[now], s, prior, images)
         if not s.soft:
             hard_counts(z[now], counts)
-        if iteration == 0:  # the anchors may be others from here on
+        if iteration == 0 and s.iterations > 0:  # the anchors may be others from here on
             for i in range(n):
                 images.stirred[i] = F(1)
                 for c in range(k):
                     unary[i, c] = data.anchored[i, c]
         if iteration < s.iterations:
-            m_step(z[now], counts, few, iteration == s.iterations - 1, data, s, unary, images, fits)
+            m_step(z[now], counts, iteration == s.iterations - 1, data, s, unary, images, fits)
 
     change = F(0)
     for i in range(n):
         for c in range(k):
             change = max(change, abs(z[now, i, c] - before[i, c]))
-    return z[now], change
+    return z[now], unary, change
 
 
 # Whole vectors
@@ -278,8 +298,13 @@ def pull(i: int, z: Rows, graph: Any, v: Rows) -> None:
 
 
 @part
-def z_step(now: int, z: Rows, unary: Rows, prior: Rows, images: Images, graph: Any) -> int:
-    """z ← softmax_k( unary + prior + G z ), for images that are not at rest; returns where z is now. Eq. z_update."""
+def z_step(
+    now: int, z: Rows, unary: Rows, prior: Prior, images: Images, graph: Any, s: Settings, first: bool, last: bool
+) -> int:  # fmt: skip
+    """z ← softmax_k( unary + prior + G z ), for images that are not at rest; returns where z is now. Eq. z_update.
+
+    The first one has no prior. The last one leaves its scores, before the softmax, in `unary`.
+    """
     offsets, columns, values = graph
     old, new, moved, moves = z[now], z[1 - now], images.moved[now], images.moved[1 - now]
     n, k = len(old), np.uint64(old.shape[1])
@@ -296,8 +321,17 @@ def z_step(now: int, z: Rows, unary: Rows, prior: Rows, images: Images, graph: A
                     new[i, c] = old[i, c]
             continue
         pull(i, old, graph, v)
-        for c in range(k):
-            v[c] += unary[i, c] + prior[c]
+        if first or s.prior == F(0):
+            for c in range(k):
+                v[c] += unary[i, c]
+        else:
+            for c in range(k):
+                v[c] += unary[i, c] + prior.at[c] - prior.slope[c] * old[i, c]
+            if s.leave_one_out:
+                without_own(i, old, prior, s, v)
+        if last:
+            for c in range(k):
+                unary[i, c] = v[c]
         top = largest(v, k)
         for c in range(k):
             v[c] -= top
@@ -331,32 +365,40 @@ def hard_counts(z: Rows, counts: Rows) -> None:
 
 
 @part
-def renew_prior(z: Rows, s: Settings, counts: Rows, prior: Rows, images: Images) -> Any:
-    """n_k = Σ_i z_ik; prior_k = ρ log[(n_k + c)/(n + c K)], ρ = trust · s(ω); returns ω = 1 − exp H(n_k/n)/K."""
-    (n, k), entropy, turned = z.shape, 0.0, F(0)
-    for c in range(k):
-        counts[c] = 0.0
+def renew_prior(z: Rows, s: Settings, prior: Prior, images: Images) -> None:
+    """n_k = Σ_i z_ik, and what follows from it: ρ log[(n_k + r b)/(n_k + b)] and its slope."""
+    n, k = z.shape
+    counts, turned = np.zeros(k), 0.0
     for i in range(n):
         for c in range(k):
             counts[c] += z[i, c]
     for c in range(k):
-        entropy -= counts[c] * np.log(max(counts[c], 1e-30))
-    few = 1 - np.exp(np.log(n) + entropy / n) / k
-    for c in range(k):
-        share = (counts[c] + s.pseudo_count) / (n + s.pseudo_count * k)
-        value = F(s.trust * smooth(few) * np.log(share))
-        turned = max(turned, abs(value - prior[c]))
-        prior[c] = value
+        before, after = prior.counts[c], counts[c]
+        prior.counts[c] = after
+        if s.prior > F(0):
+            prior.at[c] = F(s.prior * np.log((after + s.floor) / (after + s.size)))
+            if s.leave_one_out:
+                prior.slope[c] = F(s.prior * (1 / (after + s.floor) - 1 / (after + s.size)))
+            # how far it can move z_i: m is at least n_k − 1, and z_ik is at most n_k
+            fewest = max(min(before, after) - 1, 0.0) + s.floor
+            turned = max(turned, s.prior * min(max(before, after), 1.0) * abs(after - before) / fewest)
     for i in range(n):
-        images.stirred[i] += turned
-    return few
+        images.stirred[i] += F(turned)
 
 
 @part
-def smooth(u: float) -> float:
-    """s(u) = u²(3 − 2u), held at 0 and 1 outside [0, 1]."""
-    u = min(max(u, 0.0), 1.0)
-    return u * u * (3 - 2 * u)
+def without_own(i: int, z: Rows, prior: Prior, s: Settings, v: Rows) -> None:
+    """Replace `at` − `slope` z_ik by the logarithm, for classes where image i has more than a little of its own."""
+    k, least = z.shape[1], NEARLY_LINEAR * s.floor
+    for left in range(0, k, CHUNK):
+        size = min(CHUNK, k - left)
+        if largest(z[i, left : left + size], np.uint64(size)) <= least:
+            continue
+        for c in range(left, left + size):
+            if z[i, c] > least:
+                m = max(prior.counts[c] - z[i, c], 0.0)
+                exact = F(s.prior * np.log((m + s.floor) / (m + s.size)))
+                v[c] += exact - prior.at[c] + prior.slope[c] * z[i, c]
 
 
 # The M-step
@@ -364,7 +406,7 @@ def smooth(u: float) -> float:
 
 @part
 def m_step(
-    z: Rows, counts: Rows, few: float, anew: bool, data: Data, s: Settings, unary: Rows, images: Images, fits: Fits
+    z: Rows, counts: Rows, anew: bool, data: Data, s: Settings, unary: Rows, images: Images, fits: Fits
 ) -> None:  # fmt: skip
     """Fit the classes that are not at rest (all of them, if `anew`), and renew their log ŷ + log p / T."""
     (n, d), k = data.y.shape, len(counts)
@@ -380,7 +422,7 @@ def m_step(
             continue
         for i in range(n + 3):
             weights[size, i] = z[i, k] if i < n else F(0)
-        own[k] = s.leave_one_out * smooth(few) ** 2 / (counts[k] + s.alpha)
+        own[k] = s.own / (counts[k] + s.alpha)
         moved = abs(own[k] - fits.own[k])
         for i in range(n):
             moved += abs(weights[size, i] - fits.z[k, i])
@@ -523,7 +565,31 @@ def scores(
     return listed, size, out
 
 
+# The temperature
+
+
+def mean_confidence(gaps: Tensor, heat: float) -> float:
+    """mean_i max_k softmax(L_i/ϑ), for scores minus the largest of their row (n×k)."""
+    return float(_mean_confidence(gaps.contiguous().numpy(), F(1 / heat)))
+
+
+@kernel
+def _mean_confidence(gaps: Rows, cooling: Any) -> Any:
+    n, k = gaps.shape
+    v, power, total = np.empty(k, F), np.empty(k, np.int32), 0.0
+    for i in range(n):
+        for c in range(k):
+            v[c] = gaps[i, c] * cooling
+        exp(v, power, k)
+        one = F(0)
+        for c in range(k):
+            one += v[c]
+        total += 1.0 / float(one)
+    return total / n
+
+
 def warm_up() -> None:
-    """Compile the kernel, or load it from the disk."""
+    """Compile the kernels, or load them from the disk."""
     x, nearest = torch.eye(2), Neighbours(torch.tensor([[1], [0]]), torch.zeros(2, 1))
     solve(x, x, TextHead(x), torch.ones(2), nearest, 1.0, Settings(1.0, 1.0, False, True, 1, 1))
+    mean_confidence(x, 1.0)

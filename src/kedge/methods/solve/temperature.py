@@ -1,0 +1,59 @@
+"""A temperature that makes probabilities honest without labels. Labels stay as they are.
+
+A solver that looks at the whole batch is too sure, zero-shot is not sure enough. Halfway between the two mean
+confidences is the best estimate of accuracy found without labels. Find ϑ ≥ 1 with
+
+    mean_i max_k softmax(L_i/ϑ) = ½ ( mean_i max_k z_ik + mean_i max_k ŷ_ik )
+
+where L are the solver's scores, z = softmax(L). It only lowers confidence. One ϑ is fitted per batch: probabilities of
+batches with different classes are not comparable to the last digit.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from scipy.optimize import brentq
+from torch import Tensor
+
+from .compiling import compiled_form
+
+HOTTEST = 50.0  # ϑ at most
+DIGITS = 1e-3  # of log ϑ
+
+
+def tempered(scores: Tensor, z: Tensor, confidence: float, known: Tensor | None = None) -> tuple[Tensor, float]:
+    """softmax(L/ϑ) (n×k) and ϑ. scores: L, z = softmax(L); confidence: mean_i max_k ŷ_ik of the images not known.
+
+    known: labels that a person gave (n), negative if unknown. Their rows have no part in ϑ, and stay as they are.
+    """
+    free = None if known is None else (known < 0).nonzero().squeeze(1)
+    logits = scores if free is None else scores.index_select(0, free)
+    if len(logits) < 2:
+        return z, 1.0
+    gaps = logits - logits.amax(dim=1, keepdim=True)
+    heat = _heat(gaps, confidence)
+    if heat == 1:
+        return z, 1.0
+    cooled = torch.softmax(gaps / heat, dim=1)
+    return (cooled if free is None else z.index_copy(0, free, cooled)), heat
+
+
+def _heat(gaps: Tensor, confidence: float) -> float:
+    """ϑ; gaps: scores minus the largest of their row (n×k)."""
+    fast = compiled_form("compiled", gaps)
+
+    def confidence_at(heat: float) -> float:
+        if fast:
+            return float(fast.mean_confidence(gaps, heat))
+        return float((gaps / heat).exp_().sum(dim=1).reciprocal_().mean())
+
+    now = confidence_at(1.0)
+    target = 0.5 * (now + confidence)
+    if now <= target:
+        return 1.0
+    if confidence_at(HOTTEST) >= target:
+        return HOTTEST
+    found = brentq(lambda log_heat: confidence_at(math.exp(log_heat)) - target, 0.0, math.log(HOTTEST), xtol=DIGITS)
+    return math.exp(found)
