@@ -307,7 +307,8 @@ def test_convert_with_another_scale(tmp_path: Path) -> None:
 def test_ls_methods() -> None:
     rows = json.loads(run("ls", "methods", "--json").out)["methods"]
     by_name = {row["name"]: row for row in rows}
-    traits = {"paper": "StatA", "year": 2025, "scope": "batch", "memory": "none", "needs": "features", "known": False}
+    traits = {"paper": "StatA", "year": 2025, "scope": "batch", "memory": "none", "needs": "features", "known": True}
+    traits |= {"by_class": False, "graded": True}
     assert by_name["stata"] == {"name": "stata", **traits}
     shown = run("ls", "methods").out
     assert all(name in shown for name in by_name)

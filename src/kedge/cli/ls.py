@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 
 from ._app import Json, ls_app
-from ._show import print_json, print_table, stdout
+from ._show import print_json, print_table, stdout, tell
 
 
 @ls_app.command("methods")
@@ -25,14 +25,15 @@ def ls_methods(
     \b
     Example: kedge ls methods stata
     """
-    from ..methods.registry import find_method, list_methods
+    from ..methods.registry import find_method, list_methods, list_wrappers
 
     if name is None:
         rows = [_method(each) for each in list_methods()]
         if as_json:
-            print_json({"methods": rows})
+            print_json({"methods": rows, "wrappers": list_wrappers()})
         else:
             print_table(rows)
+            tell("around a method: " + ", ".join(f"{wrapper}:METHOD" for wrapper in list_wrappers()))
         return
     cls = find_method(name)
     about = {

@@ -12,7 +12,7 @@ A method that gives labels without probabilities (`Traits.graded` is false) is r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from torch import Tensor
@@ -29,7 +29,7 @@ class Calibrated(Configured):
     """A method whose probabilities are tempered."""
 
     name: ClassVar[str] = "calibrated"
-    method: Method
+    method: Method = field(metadata={"doc": "whose probabilities are tempered"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
