@@ -58,4 +58,5 @@ class Answer:
     @cached_property
     def entropy(self) -> Tensor:
         """How undecided zero-shot is, n: the entropy of ŷ divided by the largest possible, from 0 to 1."""
-        return torch.special.entr(self.among).sum(dim=1) / math.log(max(self.classes, 2))
+        entropy: Tensor = torch.special.entr(self.among).sum(dim=1)
+        return entropy / math.log(max(self.classes, 2))

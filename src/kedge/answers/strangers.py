@@ -63,8 +63,9 @@ def _scores(answer: Answer, cosines: Tensor, weights: Tensor) -> Tensor:
     mean = (weights * cosines).sum() / total
     spread = ((weights * (cosines - mean).square()).sum() / total).sqrt()
     u = (mean - cosines) / (spread + SPREAD)
-    of_label = torch.zeros_like(answer.z[0]).index_add_(0, labels, u)
-    of_label = of_label / (torch.bincount(labels, minlength=len(of_label)) + 1)
+    counted = (answer.given != NONE).to(u.dtype)
+    sums, counts = (torch.zeros_like(answer.z[0]).index_add_(0, labels, each) for each in (u * counted, counted))
+    of_label = (sums / (counts + 1))[labels]
     number = (total.square() / weights.square().sum().clamp_min(smallest)).clamp_min(1)  # N
     trust = (number - 1) / (number + 1)
-    return torch.sigmoid(trust * (u + of_label[labels] - A) + B * (answer.entropy - C))
+    return torch.sigmoid(trust * (u + of_label - A) + B * (answer.entropy - C))

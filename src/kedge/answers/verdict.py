@@ -38,7 +38,7 @@ from .strangers import THRESHOLD, none_scores
 Level: TypeAlias = Literal["good", "weak", "do not use"]
 
 ERROR = 0.11  # of the expected accuracy of one batch
-NEIGHBOURS, SAMPLE = 3, 10_000  # m; at most so many images are compared with each other
+NEIGHBOURS, SAMPLE = 3, 5_000  # m; at most so many images are compared with each other
 
 NOTHING, LITTLE = 0.03, 0.125  # `decided`: below, zero-shot is a guess; undecided
 CHANCE, SELDOM = 0.1, 0.3  # `agreement`: below, neighbours agree by chance; seldom
@@ -72,11 +72,11 @@ def verdict(answer: Answer, none: Tensor | None = None) -> Verdict:
         accuracy = (accuracy + numbers["zero_shot"]) / 2
     if reasons := _against_use(numbers, accuracy):
         return Verdict("do not use", f"Do not use: {'; '.join(reasons)}.", accuracy, numbers)
-    likely = f"about {percent(accuracy)} of the labels are likely to be right (± {100 * ERROR:.0f} points)"
+    likely = f"about {100 * accuracy:.0f} % of the labels are likely to be right (± {100 * ERROR:.0f} points)"
     reasons = _doubts(answer, rows, numbers)
     if reasons or accuracy < GOOD:
         return Verdict("weak", f"Weak: {'; '.join([likely, *reasons])}.", accuracy, numbers)
-    return Verdict("good", f"Good: {likely}; the encoder is decided and similar images agree.", accuracy, numbers)
+    return Verdict("good", f"Good: {likely}, and no warning sign was found.", accuracy, numbers)
 
 
 def _numbers(answer: Answer, rows: Tensor, none: Tensor) -> dict[str, float]:
