@@ -32,7 +32,7 @@ from ..methods.given import NONE
 from .answer import Answer
 
 THRESHOLD = 0.5  # an image with a higher score is taken for a stranger
-A, B, C = 3.0, 6.0, 0.9
+A, B, C = 3.2, 6.0, 0.9
 SPREAD = 1e-3  # added to s: among equal images a small difference means nothing
 
 
@@ -40,9 +40,8 @@ def none_scores(answer: Answer) -> Tensor:
     """The score of each image, n."""
     shows, strange = answer.given >= 0, answer.given == NONE
     cosines = _cosines(answer)
-    weights = answer.among.gather(1, answer.labels[:, None]).squeeze(1)
-    weights = weights.masked_fill(shows, 1.0).masked_fill_(strange, 0.0)
-    none = torch.zeros_like(weights)
+    weights = answer.among.gather(1, answer.labels[:, None]).squeeze(1).masked_fill(shows, 1.0)
+    none = strange.to(weights.dtype)
     for _ in range(2):
         none = _scores(answer, cosines, weights * (1 - none)).masked_fill_(shows, 0.0).masked_fill_(strange, 1.0)
     return none

@@ -30,19 +30,19 @@ from torch import Tensor
 
 from ..arrays import effective_classes
 from ..encoders.familiar import UNFAMILIAR
-from ..methods.solve.neighbours import nearest_neighbours
+from ..methods.solve.neighbours import agreement, nearest_neighbours
 from ..words import percent, shown
 from .answer import Answer
 from .strangers import THRESHOLD, none_scores
 
 Level: TypeAlias = Literal["good", "weak", "do not use"]
 
-ERROR = 0.11  # of the expected accuracy of one batch
+ERROR = 0.1  # of the expected accuracy of one batch
 NEIGHBOURS, SAMPLE = 3, 5_000  # m; at most so many images are compared with each other
 
 NOTHING, LITTLE = 0.03, 0.125  # `decided`: below, zero-shot is a guess; undecided
 CHANCE, SELDOM = 0.1, 0.3  # `agreement`: below, neighbours agree by chance; seldom
-HALF = 0.6  # expected accuracy below which neighbours should not also agree by chance
+UNSURE = 0.6  # expected accuracy: below, neighbours that agree by chance are a reason not to use the labels
 SOME, MOST = 0.15, 0.5  # `none`: above, weak; do not use
 ONE_LABEL, SEVERAL = 0.9, 10  # `one_label`: above, weak; among so many images
 SUPPORTED, GOOD = 0.45, 0.65  # least support and least expected accuracy of good labels
@@ -93,9 +93,9 @@ def _numbers(answer: Answer, rows: Tensor, none: Tensor) -> dict[str, float]:
         "none": _mean(none[rows] > THRESHOLD),
     }
     some = torch.arange(0, len(rows), -(-len(rows) // SAMPLE), device=rows.device)
-    agreement = _agreement(answer.features[rows[some]], zero_shot_labels[some], answer.classes)
-    if agreement is not None:
-        found["agreement"] = agreement
+    agree = _agreement(answer.features[rows[some]], zero_shot_labels[some], answer.classes)
+    if agree is not None:
+        found["agreement"] = agree
     if answer.familiar is not None:
         found["distance"] = answer.familiar.distance_ratio(answer.features[rows])
     return found
@@ -107,8 +107,7 @@ def _agreement(x: Tensor, labels: Tensor, k: int) -> float | None:
     if k == 1 or each < 2:
         return None
     nearest = nearest_neighbours(x, NEIGHBOURS).indices
-    kappa = (_mean(labels[nearest] == labels[:, None]) - 1 / k) / (1 - 1 / k)
-    return kappa / min(1.0, (each - 1) / NEIGHBOURS)
+    return agreement(labels, nearest, k) / min(1.0, (each - 1) / NEIGHBOURS)
 
 
 def _against_use(numbers: dict[str, float], accuracy: float) -> list[str]:
@@ -123,7 +122,7 @@ def _against_use(numbers: dict[str, float], accuracy: float) -> list[str]:
         found.append(
             "the encoder finds all classes equally likely, so check the encoder, the class names and the logit scale"
         )
-    if numbers.get("agreement", 1.0) < CHANCE and accuracy < HALF:
+    if numbers.get("agreement", 1.0) < CHANCE and accuracy < UNSURE:
         found.append(
             f"similar images have the same label no more often than by chance (agreement {numbers['agreement']:.2f})"
         )
