@@ -37,7 +37,7 @@ from .strangers import THRESHOLD, none_scores
 
 Level: TypeAlias = Literal["good", "weak", "do not use"]
 
-ERROR = 0.1  # of the expected accuracy of one batch
+ERROR = 0.11  # of the expected accuracy of one batch
 NEIGHBOURS, SAMPLE = 3, 5_000  # m; at most so many images are compared with each other
 
 NOTHING, LITTLE = 0.03, 0.125  # `decided`: below, zero-shot is a guess; undecided
