@@ -2,6 +2,8 @@
 
 n_k = Σ_i z_ik                        expected number of images; a class is found if that is at least ½
 e_k = Σ_i z_ik ŷ_ik / n_k             evidence: what zero-shot thinks of the images that were given to the class
+
+An image that shows none of the classes, as a person said, has no part in it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..arrays import row_blocks
+from ..methods.given import NONE
 from .answer import Answer
 
 FOUND = 0.5  # images
@@ -32,16 +36,18 @@ def found_classes(answer: Answer) -> tuple[FoundClass, ...]:
     counts, evidence = counts_and_evidence(answer)
     found = (counts >= FOUND).nonzero().squeeze(1)
     order = found[evidence[found].argsort(stable=True)]
-    examples = answer.z.index_select(1, order).argmax(dim=0)
+    sure = answer.z.index_select(1, order).masked_fill_((answer.given == NONE)[:, None], -1.0)
     names = answer.head.class_names
     return tuple(
         FoundClass(k, names[k] if names else f"class {k}", float(counts[k]), float(evidence[k]), int(example))
-        for k, example in zip(order.tolist(), examples, strict=True)
+        for k, example in zip(order.tolist(), sure.argmax(dim=0), strict=True)
     )
 
 
 def counts_and_evidence(answer: Answer) -> tuple[Tensor, Tensor]:
     """n_k and e_k, k each; e_k is 0 for a class without images."""
-    counts = answer.z.sum(dim=0)
-    total = torch.einsum("nk,nk->k", answer.z, answer.zero_shot)
+    shown = (answer.given != NONE).to(answer.z.dtype)
+    counts, total = shown @ answer.z, torch.zeros_like(answer.z[0])
+    for rows in row_blocks(answer.z.shape):
+        total += shown[rows] @ (answer.z[rows] * answer.zero_shot[rows])
     return counts, total / counts.clamp_min(torch.finfo(counts.dtype).tiny)

@@ -16,16 +16,19 @@ from .classes import counts_and_evidence
 
 def review_order(answer: Answer) -> Tensor:
     """The numbers of all images whose label is not known, most worth a look first."""
-    z, labels = answer.z, answer.labels
-    unknown = torch.ones(len(z), dtype=torch.bool, device=z.device) if answer.known is None else answer.known == -1
-    confirmed = labels.new_empty(0) if answer.known is None else answer.known[~unknown]
+    labels, confidence = answer.labels, answer.z.amax(dim=1)
     evidence = counts_and_evidence(answer)[1]
-    typical = (z * answer.zero_shot).gather(1, labels[:, None]).squeeze(1)
-    first = []
-    for k in sorted(set(labels[unknown].tolist())):
-        images = (unknown & (labels == k)).nonzero().squeeze(1)
-        if not bool((confirmed == k).any()):
-            first.append((float(evidence[k]), int(images[typical[images].argmax()])))
-    asked = torch.tensor([image for _, image in sorted(first)], dtype=torch.long, device=z.device)
-    rest = unknown.index_fill(0, asked, False).nonzero().squeeze(1)
-    return torch.cat([asked, rest[z[rest].amax(dim=1).argsort(stable=True)]])
+    typical = confidence * answer.zero_shot.gather(1, labels[:, None]).squeeze(1)
+    confirmed = torch.zeros_like(evidence, dtype=torch.bool)
+    confirmed[answer.given[answer.given >= 0]] = True
+
+    images = answer.unknown.nonzero().squeeze(1)
+    images = images[confidence[images].argsort(stable=True)]  # the order of the rest
+    asked = images[~confirmed[labels[images]]]
+    asked = asked[typical[asked].argsort(descending=True, stable=True)]
+    asked = asked[labels[asked].argsort(stable=True)]  # class by class, the most typical image first
+    first = torch.ones_like(asked, dtype=torch.bool)
+    first[1:] = labels[asked[1:]] != labels[asked[:-1]]
+    asked = asked[first]
+    asked = asked[evidence[labels[asked]].argsort(stable=True)]
+    return torch.cat([asked, images[~torch.isin(images, asked)]])

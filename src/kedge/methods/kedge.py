@@ -93,7 +93,7 @@ from .solve.em import SETTLED, largest_change, outcome
 from .solve.gaussian import Features, anchor_variance, anchored_fit, text_distances
 from .solve.graph import NeighbourGraph
 from .solve.memory import RELIANCE, recalled, remembered
-from .solve.neighbours import Neighbours, nearest_neighbours
+from .solve.neighbours import Neighbours, agreement, nearest_neighbours
 from .solve.temperature import tempered
 
 PRESENT = 0.1  # images: a class with less stays on its anchor
@@ -114,7 +114,6 @@ class Evidence(NamedTuple):
         """For log ŷ (n×k, at least two each) and the neighbours of each image (n×m)."""
         k, y = log_y.shape[1], log_y.exp()
         best, labels = y.max(dim=1)
-        agreement = float((labels[nearest] == labels[:, None]).double().mean())
         pi = y.mean(dim=0)
         information = math.log(k) - float(torch.special.entr(y).sum(dim=1).mean())
         of_proportions = math.log(k) - float(torch.special.entr(pi).sum())
@@ -122,7 +121,7 @@ class Evidence(NamedTuple):
             pi = (y.T @ (y @ pi).reciprocal_()).mul_(pi / len(y))
         return cls(
             decided=min(1.0, 4 * max(0.0, information / math.log(k))),
-            agreement=(agreement - 1 / k) / (1 - 1 / k),
+            agreement=agreement(labels, nearest, k),
             confidence=float(best.mean()),
             share=of_proportions / max(information, 1e-9),
             classes=min(float(k), math.exp(float(torch.special.entr(pi).sum()))),

@@ -60,6 +60,11 @@ class Neighbours(NamedTuple):
         return {} if self.exact else {"recall": self.recall}
 
 
+def agreement(labels: Tensor, nearest: Tensor, k: int) -> float:
+    """κ: how often neighbours (n×m) have the same one of k labels (n); 0 by chance, 1 always."""
+    return (float((labels[nearest] == labels[:, None]).double().mean()) - 1 / k) / (1 - 1 / k)
+
+
 def nearest_neighbours(x: Tensor, m: int, *, search: Search = "auto", compiled: bool = True) -> Neighbours:
     """The min(m, n−1) nearest other rows of x (n×d, unit rows). No image is its own neighbour; a duplicate is one."""
     x = x.detach() if x.requires_grad else x  # in a small batch even this call is felt

@@ -1,0 +1,155 @@
+"""A verdict on the labels of a batch: good, weak or do not use, in one sentence, with the numbers behind it.
+
+| number     | of the images whose label is not known                                                                |
+|------------|-------------------------------------------------------------------------------------------------------|
+| images     | how many                                                                                              |
+| confidence | mean probability of the labels, after adaptation                                                      |
+| zero_shot  | mean probability of the most probable class, by the encoder alone                                     |
+| support    | mean probability of the labels, by the encoder alone                                                  |
+| decided    | 1 − mean entropy of zero-shot, divided by the largest possible: 0 is a guess                          |
+| agreement  | how often neighbours have the same zero-shot label, above chance, as a share of what is attainable    |
+| one_label  | share of the most frequent label                                                                      |
+| none       | share of images that look like none of the classes: `strangers.THRESHOLD`                             |
+| distance   | from the images that the encoder knows, 1 is usual; only if the encoder says which it knows           |
+
+The expected accuracy is ½ (confidence + zero_shot): a solver that sees the whole batch is too sure, zero-shot is not
+sure enough. A method with a temperature has done the same, so there it is the confidence. A batch differs from it by
+ERROR in the mean (`benchmarks/honest.py`).
+
+*Agreement* is κ = (A − 1/K)/(1 − 1/K), A the share of neighbours with the same label, divided by what κ could be with
+so few images of a class: min(1, (n/K̂ − 1)/m), K̂ the effective number of labels. With n < 2 K̂ it is not judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from ..arrays import effective_classes
+from ..encoders.familiar import UNFAMILIAR
+from ..methods.solve.neighbours import agreement, nearest_neighbours
+from ..words import percent, shown
+from .answer import Answer
+from .strangers import THRESHOLD, none_scores
+
+Level: TypeAlias = Literal["good", "weak", "do not use"]
+
+ERROR = 0.11  # of the expected accuracy of one batch
+NEIGHBOURS, SAMPLE = 3, 5_000  # m; at most so many images are compared with each other
+
+NOTHING, LITTLE = 0.03, 0.125  # `decided`: below, zero-shot is a guess; undecided
+CHANCE, SELDOM = 0.1, 0.3  # `agreement`: below, neighbours agree by chance; seldom
+UNSURE = 0.6  # expected accuracy: below, neighbours that agree by chance are a reason not to use the labels
+SOME, MOST = 0.15, 0.5  # `none`: above, weak; do not use
+ONE_LABEL, SEVERAL = 0.9, 10  # `one_label`: above, weak; among so many images
+SUPPORTED, GOOD = 0.45, 0.65  # least support and least expected accuracy of good labels
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What to think of the labels of a batch."""
+
+    level: Level
+    sentence: str
+    accuracy: float  # expected share of right labels, of the images whose label is not known
+    numbers: dict[str, float]
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def verdict(answer: Answer, none: Tensor | None = None) -> Verdict:
+    """Judge the labels of a batch. none: its scores, if they are there already."""
+    rows = answer.unknown.nonzero().squeeze(1)
+    if len(rows) == 0:
+        return Verdict("good", "Good: every label is known.", 1.0, {"images": 0})
+    numbers = _numbers(answer, rows, none_scores(answer) if none is None else none)
+    accuracy = numbers["confidence"]
+    if not answer.tempered:
+        accuracy = (accuracy + numbers["zero_shot"]) / 2
+    if reasons := _against_use(numbers, accuracy):
+        return Verdict("do not use", f"Do not use: {'; '.join(reasons)}.", accuracy, numbers)
+    likely = f"about {100 * accuracy:.0f} % of the labels are likely to be right (± {100 * ERROR:.0f} points)"
+    reasons = _doubts(answer, rows, numbers)
+    if reasons or accuracy < GOOD:
+        return Verdict("weak", f"Weak: {'; '.join([likely, *reasons])}.", accuracy, numbers)
+    return Verdict("good", f"Good: {likely}, and no warning sign was found.", accuracy, numbers)
+
+
+def _numbers(answer: Answer, rows: Tensor, none: Tensor) -> dict[str, float]:
+    """The table at the top, for these images."""
+    labels, y = answer.labels[rows], answer.among[rows]
+    best, zero_shot_labels = y.max(dim=1)
+    found = {
+        "images": len(rows),
+        "confidence": _mean(answer.z[rows].amax(dim=1)),
+        "zero_shot": _mean(best),
+        "support": _mean(y.gather(1, labels[:, None])),
+        "decided": 1 - _mean(answer.entropy[rows]),
+        "one_label": int(torch.bincount(labels).max()) / len(rows),
+        "none": _mean(none[rows] > THRESHOLD),
+    }
+    some = torch.arange(0, len(rows), -(-len(rows) // SAMPLE), device=rows.device)
+    agree = _agreement(answer.features[rows[some]], zero_shot_labels[some], answer.classes)
+    if agree is not None:
+        found["agreement"] = agree
+    if answer.familiar is not None:
+        found["distance"] = answer.familiar.distance_ratio(answer.features[rows])
+    return found
+
+
+def _agreement(x: Tensor, labels: Tensor, k: int) -> float | None:
+    """Agreement of neighbours; None if there are too few images or classes to tell."""
+    each = len(x) / effective_classes(torch.bincount(labels).to(x.dtype))
+    if k == 1 or each < 2:
+        return None
+    nearest = nearest_neighbours(x, NEIGHBOURS).indices
+    return agreement(labels, nearest, k) / min(1.0, (each - 1) / NEIGHBOURS)
+
+
+def _against_use(numbers: dict[str, float], accuracy: float) -> list[str]:
+    """Reasons not to use the labels."""
+    found = []
+    if numbers.get("distance", 1.0) > UNFAMILIAR:
+        found.append(
+            f"the encoder does not know such images (they are {numbers['distance']:.1f} times as far from those it "
+            "knows as usual)"
+        )
+    if numbers["decided"] < NOTHING:
+        found.append(
+            "the encoder finds all classes equally likely, so check the encoder, the class names and the logit scale"
+        )
+    if numbers.get("agreement", 1.0) < CHANCE and accuracy < UNSURE:
+        found.append(
+            f"similar images have the same label no more often than by chance (agreement {numbers['agreement']:.2f})"
+        )
+    if numbers["none"] > MOST:
+        found.append(f"{percent(numbers['none'])} of the images look like none of the classes")
+    return found
+
+
+def _doubts(answer: Answer, rows: Tensor, numbers: dict[str, float]) -> list[str]:
+    """Reasons to look at the labels before using them."""
+    found = []
+    if numbers["images"] == 1:
+        found.append("a single image can be compared with no other")
+    if numbers["decided"] < LITTLE:
+        found.append("the encoder is undecided about most images")
+    elif numbers["support"] < SUPPORTED:
+        found.append(f"the encoder alone gives these labels a probability of only {percent(numbers['support'])}")
+    if numbers.get("agreement", 1.0) < SELDOM:
+        found.append(f"similar images often have different labels (agreement {numbers['agreement']:.2f})")
+    if numbers["one_label"] > ONE_LABEL and numbers["images"] >= SEVERAL:
+        label = int(answer.labels[rows].mode().values)
+        name = answer.head.class_names[label] if answer.head.class_names else f"class {label}"
+        found.append(f"{percent(numbers['one_label'])} of the images have the label {shown(name)}")
+    if numbers["none"] > SOME:
+        found.append(f"{percent(numbers['none'])} of the images look like none of the classes")
+    return found
+
+
+def _mean(values: Tensor) -> float:
+    return float(values.to(torch.float32).mean())
