@@ -16,6 +16,7 @@ from PIL import Image
 from command import run
 from kedge import FeatureSet, Predictions, Result, adapt
 from kedge import demo as module
+from kedge.answers.answer import Answer
 from kedge.benchmark.record import load_records
 from kedge.demo import ON_PART, SLOW, Demo, Size, demo
 from kedge.encoders.names import load_encoder
@@ -203,7 +204,8 @@ class TestContactSheet:
         features = made.features
         assert features.labels is not None
         right, wrong = torch.eye(10)[features.labels], torch.eye(10)[(features.labels + 1) % 10]
-        corrected = Predictions(features, Result(right, features.labels, wrong, {}))  # every image
+        answer = Answer(features.image_features, features.head, wrong, right)
+        corrected = Predictions(features, Result(right, features.labels, wrong, {}, answer))  # every image
         sheets = {}
         for name, seed in (("one", 0), ("same", 0), ("other", 1)):
             sheets[name] = contact_sheet(corrected, tmp_path / f"{name}.png", "t", seed).read_bytes()

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import kedge
-from kedge import FeatureSet, InputError, SettingError, Stream
+from kedge import FeatureSet, InputError, Stream
 from kedge.arrays import unit
 
 N, K, D = 6, 3, 4
@@ -154,8 +154,3 @@ def test_a_feature_set_where_arrays_are_meant() -> None:
             call()
     with pytest.raises(InputError, match=r"got a FeatureSet\. Pass features.image_features"):
         Stream(T).step(features)  # type: ignore[type-var]
-
-
-def test_classify_says_where_known_labels_go() -> None:
-    with pytest.raises(SettingError, match=r"takes no known labels.*kedge.adapt\(features, known=…\)"):
-        kedge.classify(["a.jpg"], ["cat"], known=[0])

@@ -25,11 +25,15 @@ assert_type(kedge.adapt(x, t).probs, NDArray[Any])
 assert_type(kedge.adapt(a, b, "stata", alpha=2.0), kedge.Result[torch.Tensor])
 assert_type(kedge.adapt(a, features.head).labels, torch.Tensor)
 assert_type(kedge.adapt(features).zero_shot, torch.Tensor)
-kedge.adapt(features, known=[0, -1, kedge.NONE])
+assert_type(kedge.adapt(features, known={0: "cat", 2: kedge.NONE}, present=["cat", 1], reject=0.5).none, torch.Tensor)
+assert_type(kedge.adapt(x, t).review, NDArray[Any])
 
 stream = kedge.Stream(t)
 assert_type(stream.step(x), kedge.Result[NDArray[Any]])
-assert_type(stream.step(a).labels, torch.Tensor)
+assert_type(stream.step(a, known=[0, -1, kedge.NONE], reject=0.5).labels, torch.Tensor)
+stream.present = ["cat", 1]
+assert_type(stream.present, tuple[int, ...] | None)
+stream.present = None
 
 found = kedge.classify("photos", ["cat", "dog"])
 assert_type(found, kedge.Predictions)
@@ -43,6 +47,7 @@ kedge.adapt(np.eye(3))  # wrong: no text features
 kedge.adapt("photos", np.eye(3))  # wrong: a path is no array
 kedge.Stream("kedge", np.eye(3))  # wrong: the text comes first
 kedge.adapt(x, t).probs.no_such_attribute  # wrong: Any would have it
+stream.step(x, known="cat")  # wrong: of which image?
 """
 
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from .labelling.check_method import check_method, method_checks
     from .labelling.classify import classify
     from .labelling.predictions import Predictions
-    from .labelling.stream import Result, Stream, adapt
+    from .labelling.result import Result
+    from .labelling.stream import Stream, adapt
     from .methods.calibrated import Calibrated
     from .methods.contract import Batch, Method, Step, Traits
     from .methods.dmn import DMN
@@ -52,7 +53,8 @@ if TYPE_CHECKING:
     from .report import write_report
 
 _MODULE_OF = {
-    **dict.fromkeys(("adapt", "Result", "Stream"), "labelling.stream"),
+    **dict.fromkeys(("adapt", "Stream"), "labelling.stream"),
+    "Result": "labelling.result",
     "classify": "labelling.classify",
     "Predictions": "labelling.predictions",
     **dict.fromkeys(("check_method", "method_checks"), "labelling.check_method"),

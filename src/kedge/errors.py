@@ -14,9 +14,10 @@ import difflib
 import re
 from collections.abc import Iterable
 
-from .words import printable, without_middle
+from .words import first_few, printable, without_middle
 
 CLOSE = 0.65  # from 0 to 1: how alike two words must be for one to be suggested for the other
+LISTED = 30  # options that a message names
 LONGEST = 1000  # characters of a message, whatever is quoted in it
 
 
@@ -51,11 +52,11 @@ class ContractError(KedgeError, AssertionError):
 
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:
-    """`"; did you mean 'stata'?"` if an option is close to the word, else the list of all options."""
+    """`"; did you mean 'stata'?"` if an option is close to the word, else a list of the first options."""
     options = list(options)
     for spelling in (word.lower().replace("_", "-"), word.lower()):
         for near in difflib.get_close_matches(spelling, options, cutoff=CLOSE):
             given, known = (re.sub(r"\d", "", text) for text in (spelling, near))
             if difflib.SequenceMatcher(None, given, known).ratio() >= CLOSE:  # unlike cifar10 and ucf101
                 return f"; did you mean {near!r}?"
-    return "; choose from " + ", ".join(options) if options else ""
+    return f"; choose from {first_few(options, LISTED)}" if options else ""

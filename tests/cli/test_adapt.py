@@ -25,14 +25,19 @@ from command import NAMES, npz, run, small
 from kedge.cli import main
 from kedge.labelling import predictions
 
-COLUMNS = ["image", "label", "probability", "zero_shot_label", "zero_shot_probability", "changed"]
+COLUMNS = [
+    "image", "label", "probability", "runner_up", "margin", "none", "review_rank",
+    "zero_shot_label", "zero_shot_probability", "changed", "true_label",
+]  # fmt: skip
 
 
 def read_csv(text: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text)))
     for row in rows:
-        row["probability"] = float(row["probability"])
-        row["zero_shot_probability"] = float(row["zero_shot_probability"])
+        for name in ("probability", "margin", "none", "zero_shot_probability"):
+            row[name] = float(row[name])
+        row["review_rank"] = int(row["review_rank"])
+        row["true_label"] = row["true_label"] or None
         row["changed"] = {"true": True, "false": False}[row["changed"]]
         row["image"] = int(row["image"]) if row["image"].isdigit() else row["image"]
     return rows
@@ -64,9 +69,18 @@ def test_every_format_says_what_adapt_returns(tmp_path: Path, dtype: type) -> No
         assert [row["label"] for row in rows] == [NAMES[j] for j in labels], kind
         assert [row["zero_shot_label"] for row in rows] == [NAMES[j] for j in before], kind
         assert [row["changed"] for row in rows] == (labels != before).tolist(), kind
-        for name, expected in (("probability", probs), ("zero_shot_probability", zero_shot)):
+        assert [row["runner_up"] for row in rows] == [NAMES[j] for j in result.runner_up], kind
+        assert [row["true_label"] for row in rows] == [None] * len(labels), kind
+        order = sorted(range(len(labels)), key=lambda i: rows[i]["review_rank"])
+        assert order == result.review.tolist(), kind
+        for name, expected in (
+            ("probability", probs.max(axis=1)),
+            ("margin", result.margin.numpy()),
+            ("none", result.none.numpy()),
+            ("zero_shot_probability", zero_shot.max(axis=1)),
+        ):
             written = np.array([row[name] for row in rows]).astype(expected.dtype)
-            assert (written == expected.max(axis=1)).all(), (kind, name)  # to the last bit
+            assert (written == expected).all(), (kind, name)  # to the last bit
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [
         "features.npz", "rows.JSON", "rows.csv", "rows.parquet",
     ]  # fmt: skip

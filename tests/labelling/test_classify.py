@@ -18,6 +18,7 @@ from PIL import Image
 import kedge
 from command import run
 from kedge import FeatureSet, Predictions
+from kedge.answers.answer import Answer
 from kedge.errors import FileError, InputError, SettingError
 from kedge.images.folders import folder
 from kedge.images.sources import image_set
@@ -86,7 +87,8 @@ class TestClassify:
     def test_printed_rows_show_what_changed(self) -> None:
         features = FeatureSet.from_arrays(np.eye(2), np.eye(2), class_names=["cat", "dog"])
         probs, zero_shot = torch.tensor([[0.25, 0.75], [0.0, 1.0]]), torch.tensor([[0.6, 0.4], [0.0, 1.0]])
-        result = kedge.Result(probs, probs.argmax(dim=1), zero_shot, {"method": "stata"})
+        answer = Answer(features.image_features, features.head, zero_shot, probs)
+        result = kedge.Result(probs, probs.argmax(dim=1), zero_shot, {"method": "stata"}, answer)
         assert str(Predictions(features, result)).splitlines()[1:] == [
             "  1 label changed (50.0 %), encoder unknown",
             "  0: dog (0.75), zero-shot cat (0.60)",

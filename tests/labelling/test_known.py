@@ -30,16 +30,48 @@ def test_known_labels_reach_the_method(known: Any) -> None:
         kedge.adapt(X, T, Tempered(Told()), known=known),  # through a wrapper, which has the trait of its inner method
     ):
         assert found.labels[[0, 2, 5]].tolist() == [3, 0, 1]
-        assert torch.allclose(found.probs[3], torch.full((K,), 1 / K, dtype=torch.float64))  # none of the classes
+        assert found.labels[3] == -1  # none of the classes
         plain = kedge.adapt(X, T, Plain())
-        assert torch.allclose(found.probs[[1, 4]], plain.probs[[1, 4]])
+        assert torch.allclose(found.probs[[1, 3, 4]], plain.probs[[1, 3, 4]])
+        assert torch.equal(found.zero_shot, plain.zero_shot)  # the encoder's own
+
+
+def test_known_labels_by_number_or_name() -> None:
+    head = kedge.TextHead.from_arrays(T, 100.0, ["cat", "dog", "polar bear", "fox"])
+    expected = kedge.adapt(X, head, Told(), known=KNOWN)
+    found = kedge.adapt(X, head, Told(), known={0: "fox", 2: 0, 3: kedge.NONE, 4: -1, 5: "dog"})
+    assert torch.equal(found.probs, expected.probs)
+    assert torch.equal(found.labels, expected.labels)
+    assert kedge.adapt(X, head, Told(), known={1: "Polar_Bear"}).labels[1] == 2  # in another spelling
+    for known, message in [
+        ({6: "cat"}, "known names image 6; the images are numbered 0 to 5"),
+        ({0: "wolf"}, "known has 'wolf', which is no class; choose from cat, dog, polar bear, fox"),
+        ({0: "foxx"}, "known has 'foxx', which is no class; did you mean 'fox'"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            kedge.adapt(X, head, Told(), known=known)
+
+
+@pytest.mark.parametrize("method", ["stata", "oga", "zero-shot", "zlap"])
+def test_images_of_no_class_are_left_out_by_every_method(method: str) -> None:
+    """The others get the labels they would get without them."""
+    known = torch.full((N,), -1).index_fill(0, torch.tensor([1, 4]), kedge.NONE)
+    found, others = kedge.adapt(X, T, method, known=known), [0, 2, 3, 5]
+    alone = kedge.adapt(X[others], T, method)
+    assert torch.allclose(found.probs[others], alone.probs)
+    assert found.labels[[1, 4]].tolist() == [-1, -1]
+    assert torch.equal(found.labels[others], alone.labels)
+    assert found.info["effective_classes"] == pytest.approx(alone.info["effective_classes"])
+    nothing = kedge.adapt(X, T, method, known=[kedge.NONE] * N)
+    assert set(nothing.labels.tolist()) == {-1}
+    assert nothing.changed == N
 
 
 def test_a_method_without_the_trait_refuses() -> None:
-    message = r"^method 'stata' does not use known labels\. Leave `known` out, or choose another method\.$"
+    message = r"^method 'tda' does not use known labels\. Leave `known` out, or choose another method\.$"
     with pytest.raises(InputError, match=message):
-        kedge.adapt(X, T, "stata", known=KNOWN)
-    stream = kedge.Stream(method="stata", text_features=T)
+        kedge.adapt(X, T, "tda", known=KNOWN)
+    stream = kedge.Stream(method="tda", text_features=T)
     with pytest.raises(InputError, match=message):
         stream.step(X, known=KNOWN)
     assert stream.steps == 0
@@ -51,12 +83,6 @@ def test_a_method_without_the_trait_refuses() -> None:
 def test_all_unknown_is_like_none(method: Any) -> None:
     unknown = kedge.adapt(X, T, method, known=[-1] * N)
     assert torch.equal(unknown.probs, kedge.adapt(X, T, method).probs)
-
-
-def test_none_of_the_classes_is_known_too() -> None:
-    assert kedge.NONE == -2
-    with pytest.raises(InputError, match="does not use known labels"):
-        kedge.adapt(X, T, "stata", known=[-1] * (N - 1) + [kedge.NONE])
 
 
 @pytest.mark.parametrize(

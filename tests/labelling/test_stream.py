@@ -456,6 +456,6 @@ def test_repr_is_a_few_lines() -> None:
 
 def test_changed_counts_labels_that_are_not_zero_shots() -> None:
     x, t = simulated(40, 5)
-    for result in (kedge.adapt(x, t, logit_scale=2.0), kedge.adapt(x.numpy(), t.numpy(), logit_scale=2.0)):
+    for result in (kedge.adapt(x, t, "stata", 2.0), kedge.adapt(x.numpy(), t.numpy(), "stata", 2.0)):
         before = torch.as_tensor(result.zero_shot).argmax(dim=1)
         assert result.changed == int((torch.as_tensor(result.labels) != before).sum()) > 0

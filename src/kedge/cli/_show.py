@@ -14,7 +14,7 @@ from ..errors import FileError
 from ..progress import discard, tell
 from ..words import printable
 
-__all__ = ["cell", "plain", "print_facts", "print_json", "print_table", "show_skipped", "stdout", "tell"]
+__all__ = ["cell", "plain", "print_facts", "print_json", "print_table", "show_skipped", "stdout", "tell", "tell_table"]
 
 SHOWN_SKIPPED = 10
 
@@ -88,6 +88,14 @@ def print_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> 
     console.print(table)
     with stdout():
         sys.stdout.write(text.getvalue())
+
+
+def tell_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print a small table on stderr, in columns; rows have the same names."""
+    lines = [list(rows[0]), *([cell(value) for value in row.values()] for row in rows)] if rows else []
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        tell("  " + "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .._version import __version__
 from ..errors import SettingError
+from ..ranges import MOST_IMAGES, whole
 from ..words import count, first_few, percent
 from ._app import Device, Json, Normalize, Quiet, RawCsv, Strict, Workers, app
-from ._show import print_json, show_skipped, stdout, tell
+from ._show import print_json, show_skipped, stdout, tell, tell_table
+
+if TYPE_CHECKING:
+    from ..features.text_head import TextHead
 
 SHOWN_LABELS = 10  # the most frequent ones
+SHOWN_CLASSES = 5  # those most in doubt
+JSON_REVIEW = 20  # images worth a look, if --review does not say how many
 
 
 @app.command()
@@ -66,6 +73,33 @@ def adapt(
         Path | None,
         typer.Option(metavar="DIR", help="The folder of a feature file's images, if not in the file's own folder."),
     ] = None,
+    present: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES|FILE", help="Classes that can occur; a .csv: as --classes-out writes it, edited."),
+    ] = None,
+    absent: Annotated[
+        str | None,
+        typer.Option(metavar="NAMES|FILE", help="Classes that cannot occur; of a .csv, those with present = no."),
+    ] = None,
+    known: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help='CSV: image,label ("none" allowed); or kedge\'s own, with true_label.'),
+    ] = None,
+    reject: Annotated[
+        float | None,
+        typer.Option(
+            metavar="T", help="Take out images whose score `none` is above T (0.5 is usual); label the others again."
+        ),
+    ] = None,
+    review: Annotated[
+        int | None, typer.Option(metavar="N", help="List the N images that are most worth a look.")
+    ] = None,
+    classes_out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the classes found, as .csv, for --present.")
+    ] = None,
+    all_rows: Annotated[
+        bool, typer.Option("--all-rows", help="Also write rows for images that could not be read.")
+    ] = False,
     raw_csv: RawCsv = False,
     normalize: Normalize = False,
     as_json: Json = False,
@@ -73,8 +107,10 @@ def adapt(
 ) -> None:
     """Label images jointly.
 
-    One row per image: image, label, probability, zero_shot_label, zero_shot_probability, changed. The summary is
-    on stderr. With --json it is also on stdout, with the rows unless --out names a file.
+    One row per image: image, label, probability, runner_up, margin, none (a score: does it show none of the classes?),
+    review_rank, zero_shot_label, zero_shot_probability, changed, true_label (for you to fill in; --known reads it).
+    The summary, with the classes found and a verdict, is on stderr. With --json it is also on stdout, with the rows
+    unless --out names a file.
     Several folders are taken together: the classes are the names of all their sub-folders, or --classes.
     Images that cannot be read are left out and named on stderr.
     With a feature file, --sort-into and methods that adapt the encoder open the images it names only if they are in
@@ -84,6 +120,7 @@ def adapt(
     Example: kedge adapt birds.safetensors --set alpha=2 --out labels.csv
     Example: kedge adapt photos --classes "cat, dog, bird" --sort-into sorted --out labels.csv
     Example: kedge adapt photos.safetensors --images photos --sort-into sorted
+    Example: kedge adapt photos.safetensors --present found.csv --known labels.csv --review 20
     """
     from .. import progress
     from ..encoders.encoder import DEFAULT
@@ -93,16 +130,31 @@ def adapt(
     from ..features.feature_set import FeatureSet
     from ..features.image_source import ImageSource, find_images, image_root
     from ..images.sources import FEATURES, image_set
+    from ..labelling.class_file import check_class_file, read_present, write_classes
     from ..labelling.classify import classify, label
+    from ..labelling.findings import class_rows, review_rows
+    from ..labelling.known_file import read_known
     from ..labelling.predictions import check_output
+    from ..labelling.solving import checked_threshold
     from ..labelling.sorting import check_target
     from ..labelling.sorting import sort_into as sort
+    from ..methods.given import names_alone
     from ..methods.registry import build, find_method, parse_method
     from ..methods.settings import parse, settings_of
 
     file = None if out == "-" else check_output(out)
     name = parse_method(method)["name"]
     chosen = build(method, parse(find_method(name), set_ or [], name))
+    if classes_out:
+        check_class_file(classes_out)
+    listed = whole("--review", JSON_REVIEW if review is None else review, 1, MOST_IMAGES)
+    said: dict[str, Any] = {"reject": checked_threshold(reject)}
+
+    def read_said(head: TextHead, images: Sequence[str | int], skipped: Iterable[str] = ()) -> None:
+        """Read what the user says of these classes and images."""
+        said["present"] = read_present(present, absent, head)
+        said["known"] = None if known is None else read_known(known, images, head, skipped)
+
     adapts_encoder = chosen.traits.needs == "encoder"
     for_images: dict[str, Any] = {
         "classes": classes,
@@ -121,40 +173,53 @@ def adapt(
             if not (sort_into or adapts_encoder):
                 _refuse({"images": images}, "for --sort-into and for methods that adapt the encoder")
             features = FeatureSet.load(source[0], normalize=normalize)
+            read_said(features.head, features.paths or range(len(features)), features.skipped)
             if sort_into:
                 find_images(features, images)
                 check_target(sort_into, [image_root(features, images)])
             opened = ImageSource.of(features, images, encoder, device) if adapts_encoder else None
-            predictions = label(features, chosen, opened)
+            predictions = label(features, chosen, opened, **said)
             seconds = {"seconds": predictions.seconds}
         else:
             _refuse({"images": images, "normalize": normalize or None}, "for a feature file, and these are images")
             found = image_set(source, given.pop("classes", None))
             if sort_into:
                 check_target(sort_into, found.folders or (found.root,))
+            read_said(names_alone(found.class_names), found.paths)
             loaded = load_encoder(encoder or DEFAULT, device=device)
             start = time.perf_counter()
-            predictions = classify(found, encoder=loaded, method=chosen, force=force, **{"workers": None, **given})
+            options = {"workers": None, **given, **said}
+            predictions = classify(found, encoder=loaded, method=chosen, force=force, **options)
             assert predictions.seconds is not None
             encoding = time.perf_counter() - start - predictions.seconds
             seconds = {"seconds": predictions.seconds, "encoding_seconds": encoding}
         summary = {**predictions.summary(), **seconds}
+        summary["classes_found"] = class_rows(predictions)
+        summary["review"] = review_rows(predictions, listed) if as_json or review else []
+        summary["verdict"] = asdict(predictions.result.verdict)
         if sort_into:  # before the rows are written, since it may fail
             sort(predictions, sort_into, images)
         if file:
-            predictions.write(file, raw_csv)
+            predictions.write(file, raw_csv, all_rows)
+        if classes_out:
+            write_classes(predictions, classes_out, raw_csv)
     if as_json:
         origin = {"source": source, "sha256": predictions.features.hash, "kedge": __version__}
-        rows = {} if file else {"rows": list(predictions.rows())}
+        rows = {} if file else {"rows": list(predictions.rows(all_rows))}
         print_json({**summary, "skipped": predictions.skipped, "settings": settings_of(chosen), **origin, **rows})
     elif not file:
         with stdout() as rows_out:
-            predictions.write_csv(rows_out, raw_csv)
+            predictions.write_csv(rows_out, raw_csv, all_rows)
     if not quiet:
         _show_summary(summary)
+        _show_classes(summary["classes_found"])
+        if review:
+            tell("images most worth a look:")
+            tell_table(summary["review"])
         show_skipped(predictions.skipped)
-        for made in filter(None, (file, sort_into, keep_features)):
+        for made in filter(None, (file, sort_into, keep_features, classes_out)):
             tell(f"→ {made}")
+        tell(summary["verdict"]["sentence"])
 
 
 def _refuse(options: Mapping[str, Any], reason: str) -> None:
@@ -177,8 +242,6 @@ def _show_summary(summary: Mapping[str, Any]) -> None:
     if summary["accuracy"] is not None:
         before, after = summary["zero_shot_accuracy"], summary["accuracy"]
         tell(f"accuracy: {percent(before)} zero-shot, {percent(after)} adapted")
-    if "why" in summary:
-        tell(f"trust in the batch {summary['trust']:.2f}: {summary['why']}")
     if "recall" in summary:
         tell(f"approximate neighbour search, recall {percent(summary['recall'])}")
     if "outside" in summary:
@@ -189,3 +252,13 @@ def _show_summary(summary: Mapping[str, Any]) -> None:
     if summary.get("converged") is False:
         moved = f" (probabilities still moved by {summary['change']:.2g})" if "change" in summary else ""
         tell(f"did not converge in {count(summary['iterations'], 'iteration')}{moved}")
+
+
+def _show_classes(rows: Sequence[Mapping[str, Any]]) -> None:
+    if not rows:
+        tell("no class found")
+        return
+    more = f" (the first {SHOWN_CLASSES}; all with --classes-out)" if len(rows) > SHOWN_CLASSES else ""
+    tell(f"{count(len(rows), 'class')} found; worth a look{more}:")
+    columns = ("class", "count", "evidence", "example")
+    tell_table([{name: row[name] for name in columns} for row in rows[:SHOWN_CLASSES]])

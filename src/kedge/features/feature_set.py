@@ -167,6 +167,11 @@ class FeatureSet:
         """Name of the encoder, from the provenance."""
         return printable(str(self.provenance.get("encoder") or self.provenance.get("backbone") or "unknown"))
 
+    @property
+    def skipped(self) -> dict[str, str]:
+        """Images that could not be read when the features were extracted: path → reason."""
+        return {entry["path"]: entry["reason"] for entry in self.provenance.get("skipped", ())}
+
     def take(self, indices: Integers | slice) -> FeatureSet:
         """The images at these positions, in this order; a slice does not copy."""
         pick = _sliced(indices, len(self)) if isinstance(indices, slice) else _positions(indices, len(self))

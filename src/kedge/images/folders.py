@@ -15,16 +15,14 @@ once, by its own path before that of a link. A table may name images outside its
 
 from __future__ import annotations
 
-import csv
 import os
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..errors import FileError, InputError, did_you_mean
-from ..files import existing
-from ..words import without_neutral
 from .image_set import ImageSet, readable, same_name
+from .tables import read_table
 
 FORMATS = {  # PIL's names of the formats that are read, and the suffixes of their files
     "JPEG": (".jpg", ".jpeg", ".jfif"),
@@ -150,7 +148,7 @@ def _is_output(table: Path) -> bool:
 
 def _table(path: Path, name: str, classes: tuple[str, ...] | None) -> ImageSet:
     """The images of a CSV file. Where some are outside its folder, paths are relative to the common folder."""
-    named, labels = _rows(existing(path))
+    named, labels = _rows(path)
     files = [Path(os.path.abspath(path.parent / image)) for image in named]
     inside = all(file.is_relative_to(path.parent) for file in files)
     folders = [path.parent] if inside else [path.parent, *(file.parent for file in files)]
@@ -175,19 +173,11 @@ def _table(path: Path, name: str, classes: tuple[str, ...] | None) -> ImageSet:
 
 def _rows(path: Path) -> tuple[tuple[str, ...], list[str]]:
     """The columns path and label; labels are "" if there is no such column."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            columns = [(column or "").strip().lower() for column in reader.fieldnames or ()]
-            rows = [(reader.line_num, dict(zip(columns, row.values(), strict=False))) for row in reader]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise FileError(f"{path} is not a readable CSV file: {error}. Save it as UTF-8 text.") from error
-    if "path" not in columns:
-        found = ", ".join(columns) or "nothing"
-        raise FileError(f"{path} has no column 'path'; found {found}. Its first line must be: path,label")
-    paths, labels = ([without_neutral(row.get(name) or "").strip() for _, row in rows] for name in ("path", "label"))
-    for (line, _), image, label in zip(rows, paths, labels, strict=True):
-        if not image or ("label" in columns and not label):
-            missing = "label" if image else "path"
+    table = read_table(path)
+    table.require("path", "path,label")
+    for line, row in table.rows:
+        if not row["path"] or not row.get("label", "unknown"):
+            missing = "label" if row["path"] else "path"
             raise FileError(f"{path}, line {line}: no {missing}. Fill it in, or remove the line.")
-    return tuple(image.replace("\\", "/") for image in paths), labels
+    paths = tuple(row["path"].replace("\\", "/") for _, row in table.rows)
+    return paths, [row.get("label", "") for _, row in table.rows]

@@ -19,14 +19,15 @@ from typing import Any
 
 from ..encoders.encoder import DEFAULT, Encoder
 from ..encoders.names import load_encoder
-from ..errors import SettingError
 from ..features.extract import extract
 from ..features.feature_set import FeatureSet
 from ..features.image_source import ImageSource
 from ..images.sources import Classes, Images, image_set
 from ..methods.contract import Method
+from ..methods.given import Known, Present, known_labels, names_alone, present_classes
 from ..methods.registry import build
 from .predictions import Predictions
+from .solving import check_known, checked_threshold
 from .stream import adapt
 
 VIEWS = 64  # per image, as in the MTA paper
@@ -46,6 +47,9 @@ def classify(
     strict: bool = False,
     device: str = "auto",
     force: bool = False,
+    present: Present | None = None,
+    known: Known | None = None,
+    reject: float | None = None,
     **settings: Any,
 ) -> Predictions:
     """Label images jointly.
@@ -56,11 +60,15 @@ def classify(
     keep_features: a .safetensors file to keep the features in. An interrupted call can then be continued, and a call
         with the same images, classes and encoder uses the file again.
     force: replace a file, kept by keep_features, of another job.
+    present, known, reject: see `kedge.adapt`. In `known`, images are numbered as in the list that was passed; in a
+        folder, in the order of their paths. Images that cannot be read count.
     """
-    if "known" in settings:
-        raise SettingError("classify takes no known labels. Extract the features, then kedge.adapt(features, known=…).")
     chosen = build(method, settings)
     found = image_set(images, classes)
+    names = names_alone(found.class_names)
+    given: dict[str, Any] = {"present": present_classes(present, names), "reject": checked_threshold(reject)}
+    labels = None if known is None else known_labels(known, len(found), names, given["present"])
+    check_known(chosen, labels)
     model = load_encoder(encoder, device=device)
     with tempfile.TemporaryDirectory(prefix="kedge-", ignore_cleanup_errors=True) as temporary:
         features = extract(
@@ -74,18 +82,21 @@ def classify(
             strict=strict,
             force=force,
         )
-        skipped = {entry["path"] for entry in features.provenance["skipped"]}
+        skipped = features.skipped
         read = [i for i, path in enumerate(found.paths) if path not in skipped]
-        predictions = label(features, chosen, ImageSource(model, lambda i: found.source(read[i])))
+        given["known"] = None if labels is None else labels[read]
+        predictions = label(features, chosen, ImageSource(model, lambda i: found.source(read[i])), **given)
         return replace(predictions, folders=found.folders or (found.root,))
 
 
-def label(features: FeatureSet, method: Method, images: ImageSource | None = None) -> Predictions:
-    """Label all images of a feature set jointly. A method that adapts the encoder gets the images too."""
-    given: dict[str, Any] = {}
+def label(features: FeatureSet, method: Method, images: ImageSource | None = None, **given: Any) -> Predictions:
+    """Label all images of a feature set jointly. A method that adapts the encoder gets the images too.
+
+    given: what `adapt` takes beside: present, known, reject.
+    """
     if method.traits.needs == "encoder":
         images = images or ImageSource.of(features)
-        given = {"images": images.pixels(range(len(features))), "encoder": images.encoder.visual}
+        given |= {"images": images.pixels(range(len(features))), "encoder": images.encoder.visual}
     start = time.perf_counter()
     result = adapt(features, method=method, **given)
     return Predictions(features, result, seconds=time.perf_counter() - start)

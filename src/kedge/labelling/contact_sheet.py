@@ -17,6 +17,7 @@ from ..features.image_source import find_images
 from ..files import written_by_rename
 from ..images.pixels import open_image
 from .predictions import Predictions
+from .result import NO_CLASS_NAME
 
 COLUMNS, ROWS = 8, 2  # of images, per group
 DPI = 150
@@ -54,7 +55,7 @@ def contact_sheet(predictions: Predictions, path: str | Path, title: str, seed: 
         figure.text(x / width, 1 - y / height, text, size=size, color=colour, weight=weight, parse_math=False)
 
     def name(classes: NDArray[np.int64], index: int) -> str:
-        found = str(features.head.class_names[classes[index]])
+        found = (*features.head.class_names, NO_CLASS_NAME)[int(classes[index])]  # the last one for −1
         return found if len(found) <= LONGEST else found[: LONGEST - 1] + "…"
 
     write(GAP, 0.42, title, 17, weight="bold")

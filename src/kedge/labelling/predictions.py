@@ -3,11 +3,16 @@
 | column                | what                                                                        |
 |-----------------------|-----------------------------------------------------------------------------|
 | image                 | path of the image if the features have paths, else its index, from 0        |
-| label                 | name of the most probable class after adaptation                            |
-| probability           | its probability, with enough digits to read the same number back            |
+| label                 | name of the class after adaptation, or "none of these"                      |
+| probability           | of the most probable class, with enough digits to read the same number back |
+| runner_up             | name of the second most probable class; empty if no other has probability   |
+| margin                | probability minus that of the runner-up                                     |
+| none                  | score from 0 to 1: does the image show none of the classes?                 |
+| review_rank           | 1 for the image most worth a look; empty if its label is known              |
 | zero_shot_label       | name of the most probable class of the encoder alone                        |
 | zero_shot_probability | its probability                                                             |
 | changed               | do the two class numbers differ? Names may not: two classes may share one   |
+| true_label            | the label that a person gave; empty elsewhere, to be filled in              |
 
     features = kedge.FeatureSet.load("birds.safetensors")
     kedge.Predictions(features, kedge.adapt(features)).write("labels.csv")
@@ -18,20 +23,20 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..errors import FileError, InputError, MissingExtra
 from ..features.feature_set import FeatureSet
 from ..files import check_writable, written_by_rename
 from ..words import count, percent, write_csv
-from .stream import Result
+from .result import NO_CLASS, NO_CLASS_NAME, Result
 
 SUFFIXES = (".csv", ".json", ".parquet")
 SHOWN = 5  # images that `print(predictions)` lists
@@ -72,7 +77,7 @@ class Predictions:
             )
 
     def __repr__(self) -> str:
-        summary, shown = self.summary(), [f"  {_in_words(row)}" for row in islice(self.rows(), SHOWN)]
+        summary, shown = self.summary(), [f"  {self._in_words(i)}" for i in range(min(SHOWN, len(self.features)))]
         images, classes, changed = summary["images"], summary["classes"], summary["changed"]
         lines = [
             f"Predictions: {count(images, 'image')}, {count(classes, 'class')}, method {summary.get('method')}",
@@ -109,79 +114,136 @@ class Predictions:
 
     @cached_property
     def names(self) -> list[str]:
-        """Class names after adaptation, n."""
-        names = self.features.head.class_names
-        return [names[j] for j in self.labels.tolist()]
+        """Class names after adaptation, n; "none of these" for −1."""
+        return self._named(self.labels)
+
+    def _named(self, classes: Tensor) -> list[str]:
+        names = (*self.features.head.class_names, NO_CLASS_NAME)
+        return [names[j] for j in classes.tolist()]  # the last one for −1
 
     @property
     def skipped(self) -> Mapping[str, str]:
         """Images that could not be read, and so have no label: path → reason."""
-        return {entry["path"]: entry["reason"] for entry in self.features.provenance.get("skipped", ())}
+        return self.features.skipped
+
+    @cached_property
+    def image_names(self) -> tuple[str, ...] | range:
+        """What the column `image` says: paths, or numbers."""
+        return self.features.paths or range(len(self.features))
 
     @cached_property
     def columns(self) -> dict[str, Any]:
         """The columns of the module's table, each a list or numpy array with n entries."""
-        names = self.features.head.class_names
+        result = self.result
+        runner_up = result.runner_up.cpu()
         return {
-            "image": list(self.features.paths or range(len(self.features))),
+            "image": list(self.image_names),
             "label": self.names,
-            "probability": _of_class(self.result.probs, self.labels).numpy(),
-            "zero_shot_label": [names[j] for j in self.zero_shot_labels.tolist()],
-            "zero_shot_probability": _of_class(self.result.zero_shot, self.zero_shot_labels).numpy(),
+            "probability": _highest(result.probs),
+            "runner_up": _where(runner_up != NO_CLASS, self._named(runner_up)),
+            "margin": result.margin.cpu().numpy(),
+            "none": result.none.cpu().numpy(),
+            "review_rank": self._review_ranks(),
+            "zero_shot_label": self._named(self.zero_shot_labels),
+            "zero_shot_probability": _highest(result.zero_shot),
             "changed": (self.labels != self.zero_shot_labels).numpy(),
+            "true_label": self._true_labels(),
         }
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """One row per image, with plain Python values."""
-        plain = {**self.columns, "changed": self.columns["changed"].tolist()}
-        for name in ("probability", "zero_shot_probability"):
-            # the shortest decimals: float32 0.9 stays 0.9 instead of 0.8999999761581421
-            plain[name] = map(float, map(str, plain[name]))
+    def _review_ranks(self) -> list[int | None]:
+        ranks: list[int | None] = [None] * len(self.features)
+        for rank, image in enumerate(self.result.review.tolist(), start=1):
+            ranks[image] = rank
+        return ranks
+
+    def _true_labels(self) -> list[str | None]:
+        answer = self.result.answer
+        return _where(~answer.unknown, self._named(answer.given.clamp_min(NO_CLASS)))
+
+    def rows(self, all_rows: bool = False) -> Iterator[dict[str, Any]]:
+        """One row per image, with plain Python values; `all_rows`: then those of images that could not be read."""
+        plain = dict(self.columns)
+        for name, column in plain.items():
+            if not isinstance(column, list):  # the shortest decimals: float32 0.9 is 0.9, not 0.8999999761581421
+                plain[name] = map(float, map(str, column)) if column.dtype.kind == "f" else column.tolist()
         for entries in zip(*plain.values(), strict=True):
             yield dict(zip(plain, entries, strict=True))
+        for image in self.skipped if all_rows else ():
+            yield {**dict.fromkeys(plain), "image": image}
 
     def summary(self) -> dict[str, Any]:
-        """What the method reports, and counts. Accuracies are from 0 to 1, or None without true labels."""
-        truth = self.features.labels
+        """What the method reports, and counts. Accuracies are from 0 to 1, of the images whose label no person gave;
+        None without true labels.
+        """
+        truth, asked = self.features.labels, self.result.answer.unknown.cpu()
+
+        def accuracy(labels: Tensor) -> float | None:
+            return None if truth is None or not bool(asked.any()) else float((labels == truth)[asked].double().mean())
+
         return {
             **self.result.info,
             "images": len(self.features),
             "classes": self.features.head.k,
             "changed": self.result.changed,
+            "known": int((~asked).sum()),
+            "none_of_these": int((self.labels == NO_CLASS).sum()),
             "label_counts": dict(Counter(self.names).most_common()),
-            "zero_shot_accuracy": None if truth is None else _share(self.zero_shot_labels == truth),
-            "accuracy": None if truth is None else _share(self.labels == truth),
+            "zero_shot_accuracy": accuracy(self.zero_shot_labels),
+            "accuracy": accuracy(self.labels),
         }
 
-    def write(self, path: str | Path, raw_csv: bool = False) -> None:
-        """Write the rows to a .csv (see `write_csv`), .json (an array of objects) or .parquet file."""
+    def write(self, path: str | Path, raw_csv: bool = False, all_rows: bool = False) -> None:
+        """Write the rows to a .csv (see `write_csv`), .json (an array of objects) or .parquet file.
+
+        all_rows: with a row for each image that could not be read; its label is empty.
+        """
         path = check_output(path)
         with written_by_rename(path) as temporary:
             if path.suffix.lower() == ".parquet":
-                import pyarrow
-                import pyarrow.parquet
-
-                images = [_as_utf8(name) if isinstance(name, str) else name for name in self.columns["image"]]
-                pyarrow.parquet.write_table(pyarrow.table({**self.columns, "image": images}), temporary)
+                self._write_parquet(temporary, all_rows)
                 return
             with temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
                 if path.suffix.lower() == ".csv":
-                    self.write_csv(file, raw_csv)
+                    self.write_csv(file, raw_csv, all_rows)
                 else:
-                    self._write_json(file)
+                    self._write_json(file, all_rows)
 
-    def write_csv(self, file: TextIO, raw: bool = False) -> None:
+    def write_csv(self, file: TextIO, raw: bool = False, all_rows: bool = False) -> None:
         """Write the rows as CSV to an open text file.
 
         Text that begins with = + - @, a tab or a return gets a ' in front, so that no spreadsheet takes it for a
         formula; `raw` leaves it as it is.
         """
-        write_csv(file, list(self.columns), self.rows(), raw)
+        write_csv(file, list(self.columns), self.rows(all_rows), raw)
 
-    def _write_json(self, file: TextIO) -> None:
-        for number, row in enumerate(self.rows()):  # one line per row, so that it can be read and compared
+    def _write_json(self, file: TextIO, all_rows: bool) -> None:
+        for number, row in enumerate(self.rows(all_rows)):  # one line per row, so that it can be read and compared
             file.write((",\n" if number else "[\n") + json.dumps(row, ensure_ascii=False))
         file.write("\n]\n")
+
+    def _write_parquet(self, file: Path, all_rows: bool) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        images = [_as_utf8(name) if isinstance(name, str) else name for name in self.columns["image"]]
+        types = {"runner_up": pyarrow.string(), "review_rank": pyarrow.int64(), "true_label": pyarrow.string()}
+        columns = {**self.columns, "image": images}
+        table = pyarrow.table({name: pyarrow.array(column, types.get(name)) for name, column in columns.items()})
+        if all_rows:
+            skipped = pyarrow.table(
+                {"image": pyarrow.array(map(_as_utf8, self.skipped), table.schema.field("image").type)}
+            )
+            table = pyarrow.concat_tables([table, skipped], promote_options="default")
+        pyarrow.parquet.write_table(table, file)
+
+    def _in_words(self, i: int) -> str:
+        """`photos/1.jpg: cat (0.98), zero-shot dog (0.51)`; without the second half if they are the same class."""
+        label, before = int(self.labels[i]), int(self.zero_shot_labels[i])
+        text = f"{self.image_names[i]}: {self.names[i]}"
+        if label != NO_CLASS:
+            text += f" ({float(self.result.probs[i, label]):.2f})"
+        name = self.features.head.class_names[before]
+        return text if label == before else f"{text}, zero-shot {name} ({float(self.result.zero_shot[i, before]):.2f})"
 
 
 def _as_utf8(name: str) -> str:
@@ -189,16 +251,11 @@ def _as_utf8(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _of_class(probs: Tensor, classes: Tensor) -> Tensor:
-    """The probability of class c_i for image i, n."""
-    return probs.cpu().gather(1, classes[:, None]).squeeze(1)
+def _highest(probs: Tensor) -> NDArray[Any]:
+    """The probability of each image's most probable class, n."""
+    return probs.amax(dim=1).cpu().numpy()
 
 
-def _in_words(row: Mapping[str, Any]) -> str:
-    """`photos/1.jpg: cat (0.98), zero-shot dog (0.51)`; without the second half if they are the same class."""
-    zero_shot = f", zero-shot {row['zero_shot_label']} ({row['zero_shot_probability']:.2f})"
-    return f"{row['image']}: {row['label']} ({row['probability']:.2f}){zero_shot if row['changed'] else ''}"
-
-
-def _share(hits: Tensor) -> float:
-    return float(hits.double().mean())
+def _where(there: Tensor, names: Iterable[str]) -> list[str | None]:
+    """The names; None where there is none."""
+    return [name if is_there else None for is_there, name in zip(there.tolist(), names, strict=True)]

@@ -19,6 +19,7 @@ from ..features.image_source import find_images, image_root
 from ..files import writing
 from ..progress import track
 from .predictions import Predictions
+from .result import NO_CLASS_NAME
 
 LONGEST = 200  # bytes of a folder name: with a number added, below the limit of file systems
 _UNSAFE = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]+')
@@ -53,7 +54,7 @@ def sort_into(predictions: Predictions, folder: str | Path, images: str | Path |
     features = predictions.features
     files = find_images(features, images or predictions.root)
     folder = check_target(folder, (Path(images),) if images else predictions.folders or (image_root(features),))
-    names = folder_names(features.head.class_names)
+    names = folder_names([*features.head.class_names, NO_CLASS_NAME])  # the last one for −1
     taken: Counter[str] = Counter()
     beside = folder.absolute().parent
     with (

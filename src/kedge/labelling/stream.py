@@ -10,34 +10,26 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor
 
-from ..arrays import (
-    A,
-    Array,
-    Integers,
-    as_tensor,
-    check_count,
-    check_unit_rows,
-    effective_classes,
-    like_input,
-    unit_rows,
-    working,
-)
+from ..arrays import A, Array, as_tensor, working
+from ..encoders.familiar import familiar
 from ..errors import FileError, InputError, SettingError
 from ..features.feature_set import FeatureSet
-from ..features.text_head import CLIP_LOGIT_SCALE, TextHead, check_same_dimension
-from ..methods.contract import Batch, Method, State, check_needs, check_state
-from ..methods.given import known_labels
+from ..features.text_head import CLIP_LOGIT_SCALE, TextHead
+from ..methods.contract import Method, State, check_state
+from ..methods.given import Known, Present, present_classes
+from ..methods.narrowing import check_change, state_head
 from ..methods.registry import build, list_methods, list_wrappers
-from ..methods.results import check_step
 from ..methods.settings import settings_of
 from ..schema import Whole
 from ..tensor_files import check_names, load_tensors, save_tensors
 from ..words import count
+from .result import Result
+from .solving import Solver
 
 KIND, VERSION = "stream", 1
 
@@ -53,29 +45,7 @@ class Header:
     has_state: bool
     steps: Whole
     normalize: bool
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Result(Generic[A]):
-    """The labels of one batch, as arrays of the same kind as its image features."""
-
-    probs: A  # n×k, rows sum to 1
-    labels: A  # n, the argmax of probs
-    zero_shot: A  # n×k, the probabilities of the encoder alone
-    info: dict[str, Any]  # what the method reports, and the effective number of classes
-
-    @property
-    def changed(self) -> int:
-        """How many labels differ from zero-shot."""
-        return int((self.labels != self.zero_shot.argmax(1)).sum())
-
-    def __repr__(self) -> str:
-        n, k = self.probs.shape
-        return (
-            f"Result: {count(n, 'image')}, {count(k, 'class')}, method {self.info.get('method', 'unknown')}\n"
-            f"  {count(self.changed, 'label')} changed\n"
-            f"  probs, zero_shot: {n}×{k} {self.probs.dtype}; labels: {n}; info: {', '.join(self.info)}"
-        )
+    present: list[Whole] | None
 
 
 @overload
@@ -85,10 +55,7 @@ def adapt(
     method: str | Method = "kedge",
     logit_scale: float = CLIP_LOGIT_SCALE,
     normalize: bool = False,
-    images: Tensor | None = None,
-    encoder: torch.nn.Module | None = None,
-    known: Integers | None = None,
-    **settings: Any,
+    **options: Any,
 ) -> Result[Tensor]: ...
 
 
@@ -99,10 +66,7 @@ def adapt(
     method: str | Method = "kedge",
     logit_scale: float = CLIP_LOGIT_SCALE,
     normalize: bool = False,
-    images: Tensor | None = None,
-    encoder: torch.nn.Module | None = None,
-    known: Integers | None = None,
-    **settings: Any,
+    **options: Any,
 ) -> Result[A]: ...
 
 
@@ -112,9 +76,12 @@ def adapt(
     method: str | Method = "kedge",
     logit_scale: float = CLIP_LOGIT_SCALE,
     normalize: bool = False,
+    *,
     images: Tensor | None = None,
     encoder: torch.nn.Module | None = None,
-    known: Integers | None = None,
+    present: Present | None = None,
+    known: Known | None = None,
+    reject: float | None = None,
     **settings: Any,
 ) -> Result[Any]:
     """Label n images jointly.
@@ -124,23 +91,29 @@ def adapt(
     method: a registered name (see `kedge.list_methods()`) with its **settings, or a method object.
     normalize: scale rows to unit norm. Otherwise rows without unit norm are an error.
     images, encoder: for methods that adapt the encoder: the n images as its input, and the encoder itself.
-    known: labels given by a person, n whole numbers: a class 0…k−1, −1 if unknown, −2 (kedge.NONE) if none of them.
-        For methods that use them (`Traits.known`).
+    present: the classes that can occur, as names or numbers; the others get probability 0. None: all.
+    known: labels given by a person, {image: class} with names or numbers, or n numbers: −1 if unknown, −2 (kedge.NONE)
+        if the image shows none of the classes. Classes are for methods that use them (`Traits.known`), NONE is for all.
+    reject: from 0 to 1: images whose score `none` is above it are taken out, and the others labelled once more. Those
+        taken out get the label −1 and keep their first probabilities.
 
     Returns a Result with arrays of the input's kind, on its device: float64 for float64, float32 for any other type.
     """
     chosen = build(method, settings)
-    views = None
+    views = knows = None
     if isinstance(image_features, FeatureSet):
         if text_features is not None:
             raise InputError("a FeatureSet has its own text features; got others too. Pass it alone, or two arrays.")
         views, text_features = image_features.views, image_features.head
+        knows = familiar(image_features.provenance)
         image_features = image_features.image_features
     x = as_tensor(image_features, "image_features", ndim=2)
     if text_features is None:
         raise InputError("text_features is missing: pass k×d prototypes, one per class, or a FeatureSet.")
     head = _head(text_features, logit_scale, normalize).like(working(x[:1]))
-    return _labelled(chosen, head, chosen.init(head), image_features, views, normalize, images, encoder, known)[1]
+    solver = Solver(chosen, head, present_classes(present, head), normalize)
+    given: dict[str, Any] = {"images": images, "encoder": encoder, "known": known, "reject": reject, "familiar": knows}
+    return solver.label(solver.initial_state(), image_features, views=views, **given)[1]
 
 
 class Stream:
@@ -153,7 +126,12 @@ class Stream:
     text_features: k×d unit rows, one per class; or a TextHead, which has its own logit scale.
     method: a registered name (see `kedge.list_methods()`) with its **settings, or a method object.
     normalize: scale rows to unit norm. Otherwise rows without unit norm are an error.
+    present: the classes that can occur, as names or numbers; None: all. `stream.present = …` changes it between two
+        steps; a method whose memory is not kept by class refuses that after the first step.
     """
+
+    state: State | None  # what the method remembers
+    steps: int  # how many batches there were
 
     def __init__(
         self,
@@ -161,18 +139,41 @@ class Stream:
         method: str | Method = "kedge",
         logit_scale: float = CLIP_LOGIT_SCALE,
         normalize: bool = False,
+        *,
+        present: Present | None = None,
         **settings: Any,
     ) -> None:
         self.method = build(method, settings)
         self.head = _head(text_features, logit_scale, normalize)
         self.normalize = normalize
+        self._present = present_classes(present, self.head)
         self._lock = threading.Lock()
         self.reset()
+
+    @property
+    def present(self) -> tuple[int, ...] | None:
+        """Numbers of the classes that can occur; None: all."""
+        return None if self._present is None else tuple(self._present.tolist())
+
+    @present.setter
+    def present(self, classes: Present | None) -> None:
+        chosen = present_classes(classes, self.head)
+        with self._lock:
+            if self.present == (None if chosen is None else tuple(chosen.tolist())):
+                return
+            check_change(self.method, self.steps)
+            self._present = chosen
+            if not self.steps:
+                self.state = self._solver.initial_state()
+
+    @property
+    def _solver(self) -> Solver:
+        return Solver(self.method, self.head, self._present, self.normalize)
 
     def reset(self) -> None:
         """Forget all batches."""
         with self._lock:
-            self.state: State | None = self.method.init(self.head)
+            self.state = self._solver.initial_state()
             self.steps = 0
 
     def step(
@@ -182,19 +183,19 @@ class Stream:
         *,
         images: Tensor | None = None,
         encoder: torch.nn.Module | None = None,
-        known: Integers | None = None,
+        known: Known | None = None,
+        reject: float | None = None,
     ) -> Result[A]:
         """Label the next batch (n×d) jointly. After an error the stream is as before the step.
 
         views: n×v×d, for methods that need them.
         images, encoder: for methods that adapt the encoder: the n images as its input, and the encoder itself, which
         stays unchanged.
-        known: labels given by a person, as in `adapt`.
+        known, reject: as in `adapt`. Images that show none of the classes do not enter the method's memory.
         """
+        given: dict[str, Any] = {"views": views, "images": images, "encoder": encoder, "known": known, "reject": reject}
         with self._lock:
-            self.state, result = _labelled(
-                self.method, self.head, self.state, batch, views, self.normalize, images, encoder, known
-            )
+            self.state, result = self._solver.label(self.state, batch, **given)
             self.steps += 1
         return result
 
@@ -216,7 +217,7 @@ class Stream:
                 "unknown. Make it a frozen dataclass."
             )
         with self._lock:
-            state, steps = self.state, self.steps
+            state, steps, present = self.state, self.steps, self.present
         tensors = {"text_features": self.head.features}
         tensors.update({f"state.{name}": value.clone() for name, value in (state or {}).items()})
         meta = {
@@ -227,6 +228,7 @@ class Stream:
             "has_state": state is not None,
             "steps": steps,
             "normalize": self.normalize,
+            "present": None if present is None else list(present),
         }
         save_tensors(path, KIND, VERSION, tensors, meta)
 
@@ -252,10 +254,10 @@ class Stream:
             head = TextHead.from_arrays(
                 tensors["text_features"].clone(), header.logit_scale, header.class_names or None
             )
-            check_state(chosen, state, head)
+            stream = cls(head, chosen, normalize=header.normalize, present=header.present)
+            check_state(chosen, state, state_head(chosen, head, stream._present))
         except (InputError, SettingError) as error:
             raise FileError(f"{path} is not a stream of {header.method!r}: {error}") from error
-        stream = cls(head, chosen, normalize=header.normalize)
         stream.state, stream.steps = state, header.steps
         return stream
 
@@ -266,49 +268,3 @@ def _head(text_features: Array | TextHead, logit_scale: float, normalize: bool) 
     if isinstance(text_features, FeatureSet):
         raise InputError("text_features must be k×d prototypes or a TextHead; got a FeatureSet. Pass features.head.")
     return TextHead.from_arrays(text_features, logit_scale, normalize=normalize)
-
-
-def _labelled(
-    method: Method,
-    head: TextHead,
-    state: State | None,
-    features: A,
-    views: Array | None,
-    normalize: bool,
-    images: Tensor | None,
-    encoder: torch.nn.Module | None,
-    known: Integers | None,
-) -> tuple[State | None, Result[A]]:
-    """Check a batch, label it, and convert the result to the kind of the input."""
-    x = _checked_rows(features, "image_features", 2, head, normalize)
-    batch = Batch(
-        x,
-        head,
-        None if views is None else _checked_rows(views, "views", 3, head, normalize),
-        images,
-        encoder,
-        None if known is None else known_labels(known, len(x), head).to(x.device),
-    )
-    has_encoder = images is not None and encoder is not None
-    check_needs(method, views=views is not None, encoder=has_encoder, known=batch.known is not None)
-    if batch.views is not None:
-        check_count(len(batch.views), len(batch.features), "views")
-    with torch.no_grad():
-        step = method.step(state, batch)
-        check_step(method, step, batch, state)
-        if "log_zero_shot" in vars(batch):
-            zero_shot = batch.log_zero_shot.exp()
-        else:  # the method never computed zero-shot; exp in place saves memory
-            zero_shot = head.log_zero_shot(batch.features).exp_()
-        info = {"method": method.name, **step.info, "effective_classes": effective_classes(step.z.sum(dim=0))}
-        out = like_input(features)
-        return step.state, Result(out(step.z), out(step.z.argmax(dim=1)), out(zero_shot), info)
-
-
-def _checked_rows(array: Array, name: str, ndim: int, head: TextHead, normalize: bool) -> Tensor:
-    if isinstance(array, FeatureSet):
-        raise InputError(f"{name} must be an array; got a FeatureSet. Pass features.{name}.")
-    x = as_tensor(array, name, ndim)
-    check_same_dimension(x, head, name)
-    check_unit_rows(x, name, normalize=normalize)
-    return unit_rows(x, normalize=normalize, like=head.features)

@@ -16,6 +16,7 @@ from torch import Tensor
 from ..arrays import Integers, as_integers
 from ..errors import InputError, did_you_mean
 from ..features.text_head import TextHead
+from ..images.image_set import same_name
 from ..words import first_few, shown
 from .contract import UNKNOWN
 
@@ -37,7 +38,7 @@ def known_labels(known: Known, n: int, head: TextHead, present: Tensor | None = 
         row = int(wrong[0])
         raise InputError(f"known has {int(found[row])} in row {row}; the classes are 0 to {head.k - 1}. {_ADVICE}")
     if present is not None:
-        absent = ((found >= 0) & ~torch.isin(found, present)).nonzero()
+        absent = ((found >= 0) & ~torch.isin(found, present.cpu())).nonzero()
         if len(absent):
             row = int(absent[0])
             name = head.class_names[int(found[row])] if head.class_names else str(int(found[row]))
@@ -79,10 +80,19 @@ def present_classes(present: Present | None, head: TextHead, name: str = "presen
     return None if len(numbers) == head.k else torch.tensor(numbers, device=head.features.device)
 
 
+def names_alone(class_names: tuple[str, ...]) -> TextHead:
+    """A head without prototypes: to check what a person says before any image is encoded."""
+    return TextHead(torch.empty(len(class_names), 0), class_names=class_names)
+
+
 def class_numbers(entry: Any, head: TextHead, name: str) -> list[int]:
-    """The number of a class given by its number, or of all classes with a name."""
+    """The number of a class given by its number, or of all classes with a name: as it is written, or else ignoring
+    case, underscores, hyphens and spaces.
+    """
     if isinstance(entry, str):
         found = [number for number, known in enumerate(head.class_names) if known == entry]
+        if not found:  # perhaps in another spelling
+            found = [number for number, known in enumerate(head.class_names) if same_name(known) == same_name(entry)]
         if not found:
             raise InputError(f"{name} has {shown(entry)}, which is no class{did_you_mean(entry, head.class_names)}")
         return found

@@ -20,8 +20,13 @@ from .results import check_step
 
 
 def initial_state(method: Method, head: TextHead, present: Tensor | None) -> State | None:
-    """The state before the first batch: of all classes if its rows are classes, else of those that can occur."""
-    return method.init(head if present is None or method.traits.by_class else head.select(present))
+    """The state before the first batch."""
+    return method.init(state_head(method, head, present))
+
+
+def state_head(method: Method, head: TextHead, present: Tensor | None) -> TextHead:
+    """The classes of a stream's state: all if its rows are classes, else those that can occur."""
+    return head if present is None or method.traits.by_class else head.select(present)
 
 
 @dataclass(frozen=True, eq=False)

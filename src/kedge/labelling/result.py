@@ -1,0 +1,104 @@
+"""Result: the labels of one batch, and what follows from them.
+
+    result = kedge.adapt(image_features, text_features)
+    result.labels, result.probs       # computed
+    result.verdict                    # computed when asked for, like all properties below: see the room `answers`
+
+On a stream, everything concerns the last batch alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Generic
+
+import torch
+from torch import Tensor
+
+from ..answers.answer import Answer
+from ..answers.classes import FoundClass, found_classes
+from ..answers.review import review_order
+from ..answers.strangers import none_scores
+from ..answers.verdict import Verdict, verdict
+from ..arrays import A, like_input
+from ..methods.given import NONE
+from ..words import count
+
+NO_CLASS = -1  # in labels: the image shows none of the classes
+NO_CLASS_NAME = "none of these"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Generic[A]):
+    """The labels of one batch, as arrays of the same kind as its image features."""
+
+    probs: A  # n×k, rows sum to 1
+    labels: A  # n, the argmax of probs; −1 if the image is known to show none of the classes, or was rejected
+    zero_shot: A  # n×k, the probabilities of the encoder alone
+    info: dict[str, Any]  # what the method reports, and the effective number of classes
+    answer: Answer  # the batch with its probabilities as tensors, and what a person said of it
+    rejecting: Tensor | None = None  # n, with `reject`: the scores that decided, of the first solve
+
+    @property
+    def changed(self) -> int:
+        """How many labels differ from zero-shot; −1 does."""
+        return int((self.labels != self.zero_shot.argmax(1)).sum())
+
+    @cached_property
+    def classes(self) -> tuple[FoundClass, ...]:
+        """The classes found, those most in doubt first."""
+        return found_classes(self._settled)
+
+    @cached_property
+    def none(self) -> A:
+        """n scores from 0 to 1: does the image show none of the classes? With `reject`: those that decided."""
+        return self._like(none_scores(self.answer) if self.rejecting is None else self.rejecting)
+
+    @cached_property
+    def review(self) -> A:
+        """The numbers of all images whose label is not known, in the order in which a person's look is worth most."""
+        return self._like(review_order(self.answer))
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """Can the labels be used? A level, a sentence, the expected accuracy, and the numbers behind them."""
+        return verdict(self._settled, torch.as_tensor(self.none, device=self.answer.z.device))
+
+    @cached_property
+    def runner_up(self) -> A:
+        """The second most probable class of each image, n; −1 if no other class has any probability."""
+        probs, classes = self._best_two
+        return self._like(torch.where(probs[:, 1] > 0, classes[:, 1], NO_CLASS))
+
+    @cached_property
+    def margin(self) -> A:
+        """Probability of the most probable class minus that of the runner-up, n."""
+        probs, _ = self._best_two
+        return self._like(probs[:, 0] - probs[:, 1])
+
+    def __repr__(self) -> str:
+        n, k = self.probs.shape
+        return (
+            f"Result: {count(n, 'image')}, {count(k, 'class')}, method {self.info.get('method', 'unknown')}\n"
+            f"  {count(self.changed, 'label')} changed\n"
+            f"  probs, zero_shot: {n}×{k} {self.probs.dtype}; labels: {n}; info: {', '.join(self.info)}"
+        )
+
+    @cached_property
+    def _best_two(self) -> tuple[Tensor, Tensor]:
+        """Probabilities and numbers of the two most probable classes, n×2 each; of one class, the second has 0."""
+        z = self.answer.z
+        if z.shape[1] == 1:
+            z = torch.cat([z, torch.zeros_like(z)], dim=1)
+        probs, classes = z.topk(2, dim=1)
+        return probs, classes
+
+    @property
+    def _settled(self) -> Answer:
+        """The answer in which images that were rejected are known to show none of the classes."""
+        none = torch.as_tensor(self.labels, device=self.answer.z.device) == NO_CLASS
+        return replace(self.answer, known=self.answer.given.masked_fill(none, NONE))
+
+    def _like(self, found: Tensor) -> A:
+        return like_input(self.probs)(found)
