@@ -56,6 +56,8 @@ def test_each_feedback_is_a_cell_of_its_own(birds: Path) -> None:
         "stata + 2 known (random) + found classes",
     }
     assert len({record.plan_hash for record in records}) == 1
+    names = [plan_cells(grid(birds, **feedback)).cells[0].name for feedback in FEEDBACK]
+    assert len({name.rpartition("__")[2] for name in names}) == len(FEEDBACK)  # the hash alone tells them apart
     random = {"known": 2, "known_by": "random"}  # said or not
     assert plan_cells(grid(birds, **random)).cells[0].name == plan_cells(grid(birds, known=2)).cells[0].name
 

@@ -56,6 +56,7 @@ def test_tables_without_methods_do_not_mix_feedback() -> None:
 def test_what_feedback_is_worth(value: str, entries: list[float | None]) -> None:
     (table,) = pivot(RECORDS, value=value)
     assert [line.entries[0] for line in table.lines] == [e if e is None else pytest.approx(e) for e in entries]
+    assert not any(line.failed[0] for line in table.lines)  # what has no such value did not fail
 
 
 def test_the_page_shows_rows_of_their_own_and_says_what_they_are(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ def _line(name: str, cells: Sequence[Sequence[Record]], value: str) -> Line:
     return Line(
         name,
         tuple(entries),
-        tuple(entry is None and bool(cell) for entry, cell in zip(entries, cells, strict=True)),
+        tuple(bool(cell) and not scored for cell, scored in zip(cells, done, strict=True)),
         mean(entries),
         mean(gains),
         tuple(figures),
