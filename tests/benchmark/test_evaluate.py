@@ -280,7 +280,7 @@ class TestRecords:
             ("[]", "not a kedge record"),
             ("{}", "not a kedge record"),
             ('{"schema": 99}', "record format 99"),
-            ('{"schema": 2, "settings": 3}', "not a kedge record"),
+            ('{"schema": 3, "settings": 3}', "not a kedge record"),
             ("", "is empty"),
         ],
     )

@@ -67,13 +67,16 @@ def test_known_rows_stay_certain_and_have_no_part_in_it() -> None:
 
 
 def test_limits_of_the_temperature() -> None:
+    x, t = simulated(20, 5)
+    timid, certain = Batch(x, TextHead(t, 1.0)), Batch(x, TextHead(t, 1e5))
     scores = torch.randn(20, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     z = scores.softmax(dim=1)
-    assert tempered(scores, z, 1.0) == (z, 1.0)  # zero-shot is surer: nothing is raised
-    assert tempered(scores[:1], z[:1], 0.1)[1] == 1.0  # one image
-    assert tempered(1e6 * scores, (1e6 * scores).softmax(dim=1), 0.2)[1] == HOTTEST
-    none_free = torch.zeros(20, dtype=torch.long)
-    assert tempered(scores, z, 0.1, none_free) == (z, 1.0)
+    assert tempered(scores, z, timid)[1] > 1
+    assert tempered(scores, z, certain) == (z, 1.0)  # zero-shot is surer: nothing is raised
+    assert tempered(scores[:1], z[:1], Batch(x[:1], timid.head))[1] == 1.0  # one image
+    assert tempered(1e6 * scores, (1e6 * scores).softmax(dim=1), timid)[1] == HOTTEST
+    all_known = Batch(x, timid.head, known=torch.zeros(20, dtype=torch.long))
+    assert tempered(scores, z, all_known) == (z, 1.0)
 
 
 def test_a_stream_is_saved_and_continued(tmp_path: Path) -> None:

@@ -50,16 +50,15 @@ def plain(x: Tensor, t: Tensor, scale: float, iterations: int = 10, z_steps: int
     information, kappa, classes = evidence(y)
     p, reach = y.mean(dim=0), min(1.0, max(n / k - 1, 0) / 3)
     share = (1 - entropy(p) / math.log(k)) / information
-    even = (
-        min(1.0, 4 * information) * min(1.0, max(0.0, 2 - share / 0.05)) * smooth((classes / k + raw_sure - 0.8) / 0.2)
-    )
-    y = (y.log() - (even * smooth((kappa / reach - 0.1) / 0.4) if reach else 0) * p.log()).softmax(dim=1)
+    even = min(1.0, max(0.0, 2 - share / 0.05))
+    weight = min(1.0, 4 * information) * even * smooth((classes / k + raw_sure - 0.8) / 0.2)
+    y = (y.log() - (weight * smooth((kappa / reach - 0.1) / 0.4) if reach else 0) * p.log()).softmax(dim=1)
 
     information, kappa, classes = evidence(y)
     decided = min(1.0, 4 * information)
     visual, q = decided * smooth((kappa - 0.1) / 0.4), classes / k
     b = n / classes / (1 - float(y.amax(dim=1).mean()) + 1e-3)
-    r, rho = q / (q + (1 - q) * (1 + b)), decided * (1 - q) * (1 - math.exp(-n / classes))
+    r, rho = q / (q + (1 - q) * (1 + b)), decided * (1 - q) * (1 - math.exp(-n / classes)) * (1 - even)
     var0 = sum((raw[:, j, None] * (x - t[j]).square()).sum(dim=0) for j in range(k)) / n
     mu, var, own = list(t), [var0] * k, torch.zeros(n, k, dtype=x.dtype)
     z, prior = y, torch.zeros(n, k, dtype=x.dtype)

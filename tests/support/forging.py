@@ -332,6 +332,7 @@ ODD_ARRAYS: list[Any] = [
 def _good_records() -> list[dict[str, Any]]:
     features = kedge.simulate(60, 4, 16, seed=1)
     records = [evaluate("stata", features, scenario, tasks=2) for scenario in ("low", STREAM)]
+    records.append(evaluate("stata", features, "low", tasks=2, known=2, known_by="review", oracle_classes="found"))
     nested = {"method": {"name": "stata", "alpha": 10.0}, "strength": 2.0}
     records.append(dataclasses.replace(records[0], method="tempered", settings=nested))
     records.append(Record("stata", {}, "planes", "unknown", "low", 0, 8, error="it broke", simulated=True))
@@ -354,6 +355,9 @@ GRID = {
     "scenarios": ["very-low", "batches:size=64,k_min=5,k_max=5"],
     "seeds": [0, 1],
     "tasks": 100,
+    "known": 5,
+    "known_by": "review",
+    "oracle_classes": "found",
     "preset": "table1",
     "out": "results",
     "jobs": 2,

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -15,8 +15,10 @@ from ..features.feature_set import FeatureSet
 from ..features.image_source import ImageSource
 from ..methods.contract import Method, unmet_needs
 from ..methods.settings import changed_settings, description
-from ..words import printable
+from ..words import count, printable
+from .feedback import Feedback
 from .grid import Grid
+from .oracle import unfit
 from .record import SCHEMA, Record, label
 from .scenarios import Batches, Scenario, Whole, describe, task_count
 
@@ -77,6 +79,7 @@ class Cell:
     scenario: Scenario
     seed: int
     tasks: int
+    feedback: Feedback = field(default_factory=Feedback)
 
     @cached_property
     def name(self) -> str:
@@ -88,6 +91,7 @@ class Cell:
             "scenario": [self.scenario.kind, asdict(self.scenario)],  # type: ignore[call-overload]
             "seed": self.seed,
             "tasks": self.tasks,
+            "feedback": asdict(self.feedback),
             "schema": SCHEMA,
         }
         digest = hashlib.sha256(json.dumps(defined_by, sort_keys=True, default=str).encode()).hexdigest()
@@ -96,8 +100,13 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """The method with its changed settings."""
-        return label(self.method.name, changed_settings(self.method))
+        """The method with its changed settings and its feedback."""
+        return label(self.method.name, changed_settings(self.method), self.feedback)
+
+    @property
+    def largest_batch(self) -> int:
+        """How many images a batch has at most."""
+        return min(int(getattr(self.scenario, "size", self.file.images)), self.file.images)
 
     def path(self, folder: Path) -> Path:
         """The file of its record. If the file exists, the cell is done."""
@@ -117,6 +126,7 @@ class Cell:
             scenario=describe(self.scenario),
             seed=self.seed,
             tasks=self.tasks,
+            **asdict(self.feedback),
             error=printable(error),  # it may name a file whose name is not UTF-8
             features_hash=self.file.hash,
             weights=self.file.weights,
@@ -155,14 +165,14 @@ def plan_cells(
             tasks = task_count(scenario, grid.tasks)
             for seed in (0,) if isinstance(scenario, Whole) else grid.seeds:
                 for method in grid.methods:
-                    unfit = _unfit(method, file, no_images, scenario if grid.fitting else None)
-                    if not unfit:
-                        cell = Cell(method, file, scenario, seed, tasks)
+                    cell = Cell(method, file, scenario, seed, tasks, grid.feedback)
+                    reason = _unfit(cell, no_images, fitting=grid.fitting)
+                    if not reason:
                         cells[cell.name] = cell
                     elif grid.fitting:
-                        left_out[f"{path}: {unfit}"] = None
+                        left_out[f"{path}: {reason}"] = None
                     else:
-                        raise SettingError(f"{path}: {unfit}")
+                        raise SettingError(f"{path}: {reason}")
     if not cells:
         raise SettingError(f"nothing is left to run. {' '.join(left_out)}")
     return Planned(tuple(cells.values()), tuple(left_out))
@@ -177,12 +187,17 @@ def _why_not(images: Callable[[FeatureSet], ImageSource], features: FeatureSet) 
     return ""
 
 
-def _unfit(method: Method, file: FeatureFile, no_images: str, scenario: Scenario | None) -> str:
-    """Why the method cannot run on the file, or the file has too few classes for the scenario; "" if neither."""
+def _unfit(cell: Cell, no_images: str, *, fitting: bool) -> str:
+    """Why the cell cannot run; with `fitting`, also if its file has too few classes for the scenario. "" if it can."""
+    method, file, scenario = cell.method, cell.file, cell.scenario
     if method.traits.needs == "encoder" and no_images:
         return f"method {method.name!r} needs the images and their encoder, and {no_images}"
     if missing := unmet_needs(method, views=file.views, encoder=True):
         return missing
-    if isinstance(scenario, Batches) and scenario.k_min == scenario.k_max and scenario.k_min > file.present:
+    if reason := unfit(cell.feedback, method, streams=not isinstance(scenario, Batches | Whole)):
+        return reason
+    if cell.feedback.known >= cell.largest_batch:
+        return f"{cell.feedback} leaves nothing to score: a batch has {count(cell.largest_batch, 'image')}. Take fewer."
+    if fitting and isinstance(scenario, Batches) and scenario.k_min == scenario.k_max and scenario.k_min > file.present:
         return f"scenario {describe(scenario)!r} needs {scenario.k_min} classes, and {file.present} have images."
     return ""

@@ -2,7 +2,8 @@
 
 The trial of a cell evaluates its method on one batch, twice, since the first call may compile or load something. The
 time per image is that of the second. A cell takes it once per image of its plan. Methods that adapt the encoder are
-tried on two images. No trial starts after BUDGET seconds. A cell without one takes its method's mean time per image.
+tried on two images. With feedback, a batch is labelled twice in a trial as in the cell. No trial starts after BUDGET
+seconds. A cell without one takes its method's mean time per image.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from statistics import mean
 
 from ..features.feature_set import FeatureSet
@@ -19,7 +20,7 @@ from ..progress import notice
 from ..words import count, duration
 from .cells import Cell
 from .evaluate import evaluate
-from .scenarios import Batches, Whole
+from .scenarios import Batches
 
 BUDGET = 5.0  # seconds for all trials
 LARGEST = 1000  # images in a trial
@@ -36,17 +37,16 @@ class Trial:
     @property
     def size(self) -> int:
         """Images of the trial's batch."""
-        whole = self.cell.file.images
-        size = whole if isinstance(self.cell.scenario, Whole) else int(getattr(self.cell.scenario, "size", whole))
-        most = WITH_ENCODER if self.cell.method.traits.needs == "encoder" else LARGEST
-        return min(size, whole, most)
+        return min(self.cell.largest_batch, WITH_ENCODER if self.cell.method.traits.needs == "encoder" else LARGEST)
 
     def seconds_per_image(self, features: FeatureSet, images: ImageSource | None) -> float:
         """Run the trial."""
         batch = Batches(self.size, features.head.k, features.head.k)
+        known = min(self.cell.feedback.known, self.size - 1)
+        feedback = asdict(replace(self.cell.feedback, known=known))
         for _ in range(2):
             start = time.perf_counter()
-            evaluate(self.cell.method, features, batch, tasks=1, images=images)
+            evaluate(self.cell.method, features, batch, tasks=1, images=images, **feedback)
         return (time.perf_counter() - start) / self.size
 
 

@@ -1,4 +1,7 @@
-"""Evaluate one method on labelled features in one scenario. No files, no printing; the method never sees a label."""
+"""Evaluate one method on labelled features in one scenario. No files, no printing.
+
+The method never sees a label, except those that `known` and `oracle_classes` ask for: see `feedback`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import platform
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,17 +18,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .._version import __version__
+from ..answers.answer import Answer
 from ..arrays import row_blocks, unit_rows
 from ..errors import InputError
 from ..features.feature_set import FeatureSet
 from ..features.image_source import ImageSource
-from ..methods.contract import Batch, Method, Prepares, Step, check_needs
+from ..methods.contract import Batch, Method, Prepares, check_needs
+from ..methods.narrowing import Narrowing, initial_state, narrowed_step
 from ..methods.registry import build
 from ..methods.results import check_step
 from ..methods.settings import changed_settings
 from ..progress import hidden, track
 from ..words import count
+from .feedback import Feedback, KnownBy, OracleClasses
 from .metrics import PerClass, Reliability, paired_bootstrap
+from .oracle import Revealed, reveal, unfit
 from .plan import Plan, draw
 from .record import Record, Series
 from .scenarios import Scenario
@@ -41,16 +48,25 @@ def evaluate(
     seed: int = 0,
     tasks: int | None = None,
     images: ImageSource | None = None,
+    known: int = 0,
+    known_by: KnownBy | None = None,
+    oracle_classes: OracleClasses | None = None,
     **settings: Any,
 ) -> Record:
     """Run a method on the plan of a scenario (or on a given plan) and score it; zero-shot is scored on the same images.
 
     images: for methods that adapt the encoder; by default `ImageSource.of(features)`.
+    known: labels that are revealed in each batch, all at once; in a batch of no more images, all but one. These images
+        are not scored.
+    known_by: "random" (the default), or "review": the first of the review order of the method's unaided answer.
+    oracle_classes: "true" narrows each batch to the classes that it has; "found" to those of them that the method's
+        unaided answer found, as if a person had taken out the others. If none of those found is there, all stay.
 
-    `seconds` is the time in the method, including tables that it prepares once for all images, but not the time for
-    zero-shot probabilities.
+    With any of these each batch is labelled twice, first unaided; a stream goes on from the second answer. `seconds` is
+    the time in the method for the answer that is scored, including tables that it prepares once for all images, but not
+    the time for zero-shot probabilities.
     """
-    chosen = build(method, settings)
+    chosen, feedback = build(method, settings), Feedback(known, known_by, oracle_classes)
     if not isinstance(features, FeatureSet):
         found = type(features).__name__
         raise InputError(f"features must be a FeatureSet; got {found}. Load the file: FeatureSet.load(path).")
@@ -64,9 +80,14 @@ def evaluate(
         plan.check_fits(labels)
     else:
         plan = draw(scenario, labels, seed, tasks)
+    if reason := unfit(feedback, chosen, streams=any(len(episode) > 1 for episode in plan.episodes)):
+        raise InputError(reason)
+    if feedback.known >= (largest := max(map(len, plan.batches()))):
+        found = count(largest, "image")
+        raise InputError(f"known={feedback.known} leaves nothing to score: the largest batch has {found}. Take fewer.")
     scores = _Scores(features.head.k)
-    for number, indices, step, zero_shot, seconds in _steps(chosen, features, plan, source):
-        scores.add(number, labels[indices], _Answer.of(step.z), zero_shot, seconds)
+    for batch in _labelled(chosen, features, plan, source, feedback):
+        scores.add(batch, labels[batch.images])
     return scores.record(
         method=chosen.name,
         settings=changed_settings(chosen),
@@ -75,6 +96,7 @@ def evaluate(
         scenario=plan.scenario,
         seed=plan.seed,
         tasks=len(plan.episodes),
+        **asdict(feedback),
         features_hash=features.hash,
         weights=features.weights,
         plan_hash=plan.hash,
@@ -86,20 +108,24 @@ def evaluate(
     )
 
 
-class _Answer(NamedTuple):
+class _Labels(NamedTuple):
     """The label of each of n images, and its probability."""
 
     labels: NDArray[np.int64]
     confidence: NDArray[Any]
 
     @classmethod
-    def of(cls, z: Tensor) -> _Answer:
+    def of(cls, z: Tensor) -> _Labels:
         """From probabilities z, n×k."""
         best, labels = z.max(dim=1)
         return cls(labels.numpy(), best.numpy())
 
+    def of_some(self, which: NDArray[np.bool_]) -> _Labels:
+        """Of these images only."""
+        return _Labels(self.labels[which], self.confidence[which])
+
     @classmethod
-    def of_zero_shot(cls, batch: Batch) -> _Answer:
+    def of_zero_shot(cls, batch: Batch) -> _Labels:
         """From the zero-shot probabilities of a batch."""
         if len(batch.features) * batch.head.k <= TABLE_ENTRIES:
             best, labels = batch.log_zero_shot.max(dim=1)
@@ -110,10 +136,24 @@ class _Answer(NamedTuple):
         return cls(labels.numpy(), best.exp().numpy())
 
 
-def _steps(
-    method: Method, features: FeatureSet, plan: Plan, source: ImageSource | None
-) -> Iterator[tuple[int, NDArray[np.int64], Step, _Answer, float]]:
-    """For each batch of a plan: the task number, the images, the step, the zero-shot answer and the seconds."""
+class _Labelled(NamedTuple):
+    """One batch with its answers."""
+
+    episode: int
+    images: NDArray[np.int64]  # their numbers
+    scored: NDArray[np.bool_]  # of each image: is it scored? Not if its label was given
+    answer: _Labels
+    zero_shot: _Labels
+    unaided: _Labels | None  # the method's answer without feedback
+    revealed: Revealed
+    seconds: float
+
+
+def _labelled(
+    method: Method, features: FeatureSet, plan: Plan, source: ImageSource | None, feedback: Feedback
+) -> Iterator[_Labelled]:
+    """Label every batch of a plan."""
+    assert features.labels is not None
     x, head = unit_rows(features.image_features, like=features.head.features), features.head
     sizes = [len(indices) for episode in plan.episodes for indices in episode]
     only_one = len(sizes) == 1  # then the step may be long, and shows its own progress bar
@@ -121,7 +161,7 @@ def _steps(
     tables: dict[str, Tensor] = {}
     spent = 0.0
     if len(x) * (head.k + head.d) <= TABLE_ENTRIES and not only_one and sum(sizes) >= len(x):
-        zero_shot = _Answer.of_zero_shot(everyone)
+        of_all = _Labels.of_zero_shot(everyone)
         tables["log_zero_shot"] = everyone.log_zero_shot
         if isinstance(method, Prepares):
             start = time.perf_counter()
@@ -129,7 +169,7 @@ def _steps(
             spent = time.perf_counter() - start
     for number, episode in enumerate(track(plan.episodes, "tasks")):
         state = method.init(head)
-        for indices in episode:
+        for at, indices in enumerate(episode):
             rows = torch.from_numpy(indices)
             whole = only_one and np.array_equal(indices, np.arange(len(x)))  # no copy of all images in order
             batch = Batch(
@@ -140,14 +180,27 @@ def _steps(
                 encoder=source.encoder.visual if source else None,
                 tables={name: table.index_select(0, rows) for name, table in tables.items()},
             )
-            before = _Answer(*(column[indices] for column in zero_shot)) if tables else _Answer.of_zero_shot(batch)
+            zero_shot = _Labels(*(column[indices] for column in of_all)) if tables else _Labels.of_zero_shot(batch)
+            said, unaided = Revealed(), None
             with nullcontext() if only_one else hidden(), torch.no_grad():  # without progress bars, which take time
+                if feedback:
+                    z = narrowed_step(method, state, batch, None).z
+                    random = np.random.default_rng([plan.seed, number, 1 + at])  # the plan's is [seed, number]
+                    answer = Answer(batch.features, head, batch.log_zero_shot.exp(), z)
+                    said, unaided = reveal(feedback, answer, features.labels[rows], random), _Labels.of(z)
+                    batch = replace(batch, known=said.known)
+                    if said.present is not None and not method.traits.by_class:  # then nothing came before: see `unfit`
+                        state = initial_state(method, head, said.present)
+                narrowing = Narrowing.of(batch, said.present)
+                before = narrowing.state(method, state)
                 start = time.perf_counter()
-                step = method.step(state, batch)
+                step = method.step(before, narrowing.part)
                 spent += time.perf_counter() - start
-            check_step(method, step, batch, state)
+            check_step(method, step, narrowing.part, before)
+            step = narrowing.widened(method, state, step)
             state = step.state
-            yield number, indices, step, before, spent
+            scored = np.ones(len(indices), bool) if batch.known is None else (batch.known < 0).numpy()
+            yield _Labelled(number, indices, scored, _Labels.of(step.z), zero_shot, unaided, said, spent)
             spent = 0.0
 
 
@@ -158,16 +211,27 @@ class _Scores:
         self.k, self.series = k, Series()
         self.reliability, self.zero_shot_reliability = Reliability.empty(), Reliability.empty()
         self.per_class, self.zero_shot_per_class = PerClass.empty(k), PerClass.empty(k)
-        self.seconds = 0.0
+        self.unaided: list[float] = []  # accuracy per batch
+        self.shown: list[int] = []  # classes per batch
+        self.unticked: list[int] = []
+        self.labelled, self.seconds = 0, 0.0
 
-    def add(self, episode: int, labels: NDArray[Any], answer: _Answer, zero_shot: _Answer, seconds: float) -> None:
+    def add(self, batch: _Labelled, labels: NDArray[Any]) -> None:
         """Score the answers for one batch with these labels (n)."""
-        right = self._count(labels, answer, self.reliability, self.per_class)
-        right0 = self._count(labels, zero_shot, self.zero_shot_reliability, self.zero_shot_per_class)
-        self.seconds += seconds
-        series = self.series
+        scored = batch.scored
+        right = self._count(labels[scored], batch.answer.of_some(scored), self.reliability, self.per_class)
+        right0 = self._count(
+            labels[scored], batch.zero_shot.of_some(scored), self.zero_shot_reliability, self.zero_shot_per_class
+        )
+        if batch.unaided is not None:
+            self.unaided.append(float((batch.unaided.labels == labels)[scored].mean()))
+        self.shown.append(batch.revealed.shown)
+        self.unticked.append(batch.revealed.unticked)
+        self.labelled += len(labels)
+        self.seconds += batch.seconds
+        series, episode = self.series, batch.episode
         series.episode.append(episode)
-        series.images.append(len(labels))
+        series.images.append(len(right))
         series.classes.append(len(np.unique(labels)))
         series.accuracy.append(float(right.mean()))
         series.zero_shot.append(float(right0.mean()))
@@ -175,7 +239,7 @@ class _Scores:
             series.composition.append((np.bincount(labels, minlength=self.k) / len(labels)).round(4).tolist())
 
     @staticmethod
-    def _count(labels: NDArray[Any], answer: _Answer, reliability: Reliability, per_class: PerClass) -> NDArray[Any]:
+    def _count(labels: NDArray[Any], answer: _Labels, reliability: Reliability, per_class: PerClass) -> NDArray[Any]:
         right: NDArray[Any] = answer.labels == labels
         reliability.add(answer.confidence, right)
         per_class.add(labels, right)
@@ -186,8 +250,7 @@ class _Scores:
         accuracy, zero_shot = np.array(series.accuracy), np.array(series.zero_shot)
         images, episode = np.array(series.images), np.array(series.episode)
         batches_of = np.bincount(episode)
-        per_task = np.bincount(episode, weights=accuracy) / batches_of
-        per_task0 = np.bincount(episode, weights=zero_shot) / batches_of
+        per_task, per_task0 = (np.bincount(episode, weights=each) / batches_of for each in (accuracy, zero_shot))
         low, high = paired_bootstrap(per_task - per_task0, seed=provenance["seed"])
         streams = bool((batches_of > 1).any())
         return Record(
@@ -207,7 +270,10 @@ class _Scores:
             images=int(images.sum()),
             batches=len(images),
             seconds=self.seconds,
-            seconds_per_image=self.seconds / float(images.sum()),
+            seconds_per_image=self.seconds / self.labelled,
+            unaided=float((np.bincount(episode, weights=self.unaided) / batches_of).mean()) if self.unaided else None,
+            classes_shown=float(np.mean(self.shown)) if any(self.shown) else None,
+            classes_unticked=float(np.mean(self.unticked)) if any(self.shown) else None,
             series=Series(
                 series.episode,
                 series.images,

@@ -8,6 +8,9 @@ A grid file is TOML. Command-line flags add what it leaves out. Its paths are re
     scenarios = ["very-low", "batches:size=64,k_min=5,k_max=5"]
     seeds = [0, 1]
     tasks = 100            # default: the scenario's own number
+    known = 5              # what each batch is told, see `feedback`; default: nothing
+    known_by = "review"
+    oracle_classes = "found"
     preset = "table1"      # for the keys that are missing
     out = "results"
     jobs = 2
@@ -30,7 +33,7 @@ import glob
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -40,6 +43,7 @@ from ..methods.contract import Method
 from ..methods.registry import build, list_methods
 from ..ranges import seed_number, whole
 from ..schema import Meta, Positive, Whole, fitted
+from .feedback import Feedback, KnownBy, OracleClasses
 from .scenarios import MOST_TASKS, Scenario, find_scenario
 
 if sys.version_info >= (3, 11):
@@ -48,6 +52,7 @@ else:
     import tomli as tomllib
 
 T = TypeVar("T")
+DEFAULT_METHODS = ("zero-shot", "stata", "kedge")
 MOST_JOBS = 1024  # processes
 Options = dict[str, Any]  # the arguments of `Grid.of`, and `preset`
 
@@ -92,6 +97,7 @@ class Grid:
     out: Path
     fitting: bool  # leave out what does not fit a feature file, instead of raising an error
     left_out: tuple[str, ...]  # why some of "all" methods are missing
+    feedback: Feedback = field(default_factory=Feedback)
     images: Path | None = None  # for methods that adapt the encoder: see `features.image_source`
     encoder: str | None = None
 
@@ -102,7 +108,7 @@ class Grid:
     def of(
         cls,
         features: Iterable[str | Path] = (),
-        methods: Iterable[str | Mapping[str, Any] | Method] = ("zero-shot", "stata", "kedge"),
+        methods: Iterable[str | Mapping[str, Any] | Method] | None = None,
         scenarios: Iterable[str | Scenario] = (),
         seeds: Iterable[int] = (0,),
         tasks: int | None = None,
@@ -111,12 +117,18 @@ class Grid:
         fitting: bool = False,
         images: str | Path | None = None,
         encoder: str | None = None,
+        known: int = 0,
+        known_by: KnownBy | None = None,
+        oracle_classes: OracleClasses | None = None,
     ) -> Grid:
         """A grid from names and objects. Everything is checked here except the feature files.
 
+        methods: by default zero-shot, stata and kedge; with `known`, those of them that use known labels.
+
         A preset is a set of arguments: Grid.of(**PRESETS["table1"], features=["birds.safetensors"]).
         """
-        entries = list(methods)
+        feedback = Feedback(known, known_by, oracle_classes)
+        entries = list(_default_methods(feedback) if methods is None else methods)
         chosen, left_out = [], []
         for entry in entries:
             if entry == "all":
@@ -137,6 +149,7 @@ class Grid:
             out=Path(out),
             fitting=fitting or "all" in entries,
             left_out=tuple(left_out),
+            feedback=feedback,
             images=None if images is None else Path(images),
             encoder=encoder,
         )
@@ -170,6 +183,9 @@ class _GridFile:
     scenarios: list[str] | None = None
     seeds: list[Whole] | None = None
     tasks: Positive | None = None
+    known: Whole | None = None
+    known_by: str | None = None
+    oracle_classes: str | None = None
     preset: str | None = None
     out: _PathText | None = None
     jobs: Positive | None = None
@@ -207,6 +223,10 @@ def _files(folder: Path, entry: str) -> list[Path]:
     if not found:
         raise FileError(f"no file fits the pattern {entry!r} in {folder}. Check the pattern.")
     return found
+
+
+def _default_methods(feedback: Feedback) -> list[Method]:
+    return [method for method in map(build, DEFAULT_METHODS) if method.traits.known or not feedback.known]
 
 
 def _all_methods() -> tuple[list[Method], list[str]]:

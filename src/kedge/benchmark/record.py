@@ -12,8 +12,9 @@ from typing import Annotated, Any
 from ..errors import FileError
 from ..files import existing, written_by_rename
 from ..schema import Meta, Positive, Whole, check_plain, checked, decoded
+from .feedback import Feedback, KnownBy, OracleClasses
 
-SCHEMA = 2
+SCHEMA = 3
 Share = Annotated[float, Meta(ge=0, le=1 + 1e-6)]  # rounding may exceed 1
 Difference = Annotated[float, Meta(ge=-1 - 1e-6, le=1 + 1e-6)]
 Amount = Annotated[float, Meta(ge=0, le=1e15)]
@@ -25,7 +26,7 @@ class Series:
     """Data for the figures: lists of numbers per batch, in order, and per confidence bin."""
 
     episode: list[Count] = field(default_factory=list)  # of each batch
-    images: list[Annotated[int, Meta(ge=1, le=10**15)]] = field(default_factory=list)  # in each batch
+    images: list[Annotated[int, Meta(ge=1, le=10**15)]] = field(default_factory=list)  # scored in each batch
     classes: list[Count] = field(default_factory=list)  # in each batch
     accuracy: list[Share] = field(default_factory=list)  # per batch
     zero_shot: list[Share] = field(default_factory=list)  # per batch
@@ -59,7 +60,10 @@ class Record:
     scenario: str
     seed: Whole
     tasks: Positive
-    # scores; zero_shot_* are for the same images
+    known: Count = 0  # labels revealed per batch, and how they were chosen; see `feedback`
+    known_by: KnownBy | None = None
+    oracle_classes: OracleClasses | None = None
+    # scores; zero_shot_* and unaided are for the same images
     accuracy: Share | None = None  # averaged per batch, then over batches, then over tasks, as in the papers
     zero_shot: Share | None = None
     gain: Difference | None = None
@@ -73,7 +77,10 @@ class Record:
     worst: Difference | None = None  # smallest gain of a batch
     calibration_error: Share | None = None
     zero_shot_calibration_error: Share | None = None
-    images: Count | None = None
+    unaided: Share | None = None  # accuracy of the method without feedback; None if it never has any
+    classes_shown: Amount | None = None  # for oracle_classes="found": classes found, mean over batches
+    classes_unticked: Amount | None = None  # of these, classes that were not there
+    images: Count | None = None  # scored
     batches: Count | None = None
     seconds: Amount | None = None  # in the method only
     seconds_per_image: Amount | None = None
@@ -93,11 +100,18 @@ class Record:
     def __post_init__(self) -> None:
         check_plain(dict(self.settings))
         _check_inner(self.settings)
+        if self.feedback.known_by != self.known_by:
+            raise ValueError("labels are known, and `known_by` is missing")
+
+    @property
+    def feedback(self) -> Feedback:
+        """What the method was told about each batch."""
+        return Feedback(self.known, self.known_by, self.oracle_classes)
 
     @property
     def label(self) -> str:
-        """The method with its changed settings: `stata alpha=10`."""
-        return label(self.method, self.settings)
+        """The method with its changed settings and its feedback: `stata alpha=10 + 5 known (review)`."""
+        return label(self.method, self.settings, self.feedback)
 
     def row(self) -> dict[str, Any]:
         """Everything except the series."""
@@ -133,10 +147,13 @@ def _check_inner(settings: Mapping[str, Any]) -> None:
             _check_inner(value)
 
 
-def label(method: str, settings: Mapping[str, Any]) -> str:
-    """A method in tables, with its changed settings: `stata alpha=10`, `tempered:strength=2:stata alpha=10`."""
+def label(method: str, settings: Mapping[str, Any], feedback: Feedback | None = None) -> str:
+    """A method in tables, with its changed settings: `stata alpha=10`, `tempered:strength=2:stata alpha=10`.
+
+    With feedback it is another row: `stata + 5 known (review)`.
+    """
     names, settings_of_last = _names(method, settings)
-    return " ".join([names, *settings_of_last])
+    return " ".join([names, *settings_of_last, *(["+", str(feedback)] if feedback else [])])
 
 
 def as_argument(method: str, settings: Mapping[str, Any]) -> str:

@@ -6,8 +6,9 @@
 
 A record is written by rename when its cell is done. A file that exists is complete, and its cell does not run again.
 The file name has a hash of everything that defines the cell (settings, content of the feature file, scenario, seed,
-tasks), so a changed cell runs. A cell that fails is recorded with its error in `….failed.json`, and runs again the next
-time. With jobs ≥ 2, a script needs the guard `if __name__ == "__main__":`, because its processes import it.
+tasks, feedback), so a changed cell runs. A cell that fails is recorded with its error in `….failed.json`, and runs
+again the next time. With jobs ≥ 2, a script needs the guard `if __name__ == "__main__":`, because its processes import
+it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import contextlib
 import pickle
 import time
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -155,7 +156,7 @@ class Runner:
             assert features.labels is not None
             self._plan = key, draw(cell.scenario, features.labels.numpy(), cell.seed, cell.tasks)
         images = self.images(features) if cell.method.traits.needs == "encoder" else None
-        return evaluate(cell.method, features, self._plan[1], images=images)
+        return evaluate(cell.method, features, self._plan[1], images=images, **asdict(cell.feedback))
 
 
 def _results(

@@ -27,7 +27,8 @@ def bench(
         list[str] | None,
         typer.Option(
             metavar="NAME[:SETTINGS][:METHOD]",
-            help="stata, stata:alpha=10,beta=soft, or all; may be repeated. Default: zero-shot, stata and kedge.",
+            help="stata, stata:alpha=10,beta=soft, or all; may be repeated. Default: zero-shot, stata and kedge "
+            "(with --known, those that use known labels).",
         ),
     ] = None,
     scenario: Annotated[
@@ -35,6 +36,21 @@ def bench(
     ] = None,
     seed: Annotated[list[int] | None, typer.Option(metavar="N", help="May be repeated; default: 0.")] = None,
     tasks: Annotated[int | None, typer.Option(metavar="N", help="Number of tasks; default: the scenario's.")] = None,
+    known: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Tell the method N labels of each batch. These images are not scored."),
+    ] = None,
+    known_by: Annotated[
+        str | None,
+        typer.Option(metavar="HOW", help="Which labels: random (default), or review: what the method asks for first."),
+    ] = None,
+    oracle_classes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHICH",
+            help="Tell the method which classes each batch has: true, or found: wrong ones taken out of those found.",
+        ),
+    ] = None,
     preset: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="An experiment of the StatA paper: table1, table2, alpha, beta, runtime."),
@@ -63,6 +79,10 @@ def bench(
     You can stop at any time: the next run skips finished cells. A changed setting or feature file is a new cell.
     If a cell fails, the others still run, the exit code is 1, and the next run tries it again.
 
+    --known and --oracle-classes measure what a person's help is worth. The method first labels the batch unaided, then
+    gets all N labels, or the classes, at once, and labels it again. A stream gets them with every batch. The record has
+    both accuracies, on the same images: show the difference with kedge table DIR --value feedback_gain
+
     \b
     Presets (the StatA paper's experiments):
       table1   batches from very-low to very-high, and all; every applicable method
@@ -77,7 +97,7 @@ def bench(
       methods = ["zero-shot", {name = "stata", alpha = 10}]
       features = ["features/*.safetensors"]
       scenarios = ["very-low", "batches:size=64,k_min=5,k_max=5"]
-      seeds = [0, 1]                # also: tasks, preset, out, jobs
+      seeds = [0, 1]                # also: tasks, known, known_by, oracle_classes, preset, out, jobs
 
     \b
     Example: kedge bench birds.safetensors --scenario very-low --tasks 100 --jobs 2
@@ -93,6 +113,9 @@ def bench(
         "scenarios": scenario,
         "seeds": seed,
         "tasks": tasks,
+        "known": known,
+        "known_by": known_by,
+        "oracle_classes": oracle_classes,
         "preset": preset,
         "out": out,
         "jobs": jobs,

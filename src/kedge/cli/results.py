@@ -19,13 +19,14 @@ Results = Annotated[
 def table(
     results: Results,
     rows: Annotated[
-        str, typer.Option(metavar="FIELD", help="A field of the records; label: method with settings.")
+        str, typer.Option(metavar="FIELD", help="A field of the records; label: method with settings and feedback.")
     ] = "label",
     cols: Annotated[
         str, typer.Option(metavar="FIELD", help="A field of the records: dataset, scenario, encoder, seed, …")
     ] = "dataset",
     value: Annotated[
-        str, typer.Option(metavar="SCORE", help="accuracy, gain, macro, harmed, worst, calibration_error, seconds, …")
+        str,
+        typer.Option(metavar="SCORE", help="accuracy, gain, macro, harmed, worst, calibration_error, feedback_gain, …"),
     ] = "accuracy",
     format: Annotated[str, typer.Option(metavar="KIND", help="text, md, csv, json or latex.")] = "text",
     raw_csv: RawCsv = False,

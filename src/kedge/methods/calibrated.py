@@ -63,7 +63,5 @@ class Calibrated(Configured):
         if len(step.z) == 1 or step.z.shape[1] == 1:
             return step
         scores = step.z.log() if step.scores is None else step.scores
-        sure = batch.log_zero_shot.amax(dim=1)
-        sure = sure if batch.known is None else sure[batch.known < 0]
-        z, heat = tempered(scores, step.z, float(sure.exp().mean()) if len(sure) else 1.0, batch.known)
+        z, heat = tempered(scores, step.z, batch)
         return replace(step, z=z, info={**step.info, "heat": heat})

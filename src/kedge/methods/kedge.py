@@ -34,7 +34,7 @@ taking from others.) All from ŷ alone:
     π ← mean_i ŷ_i;  five times π_k ← mean_i ŷ_ik π_k / Σ_l ŷ_il π_l;   K̂ = exp H(π)
     b = (n/K̂)/(1 − c̄),  c̄ = mean_i max_k ŷ_ik    images of a class that is there; more, as far as zero-shot can count
     r = q/(q + (1 − q)(1 + b))            chance that a class is there though no other image shows it
-    ρ = decided · (1 − q) · (1 − e^{−n/K̂})    zero-shot says something · few classes · an image has company
+    ρ = decided · (1 − q) · (1 − e^{−n/K̂}) · (1 − even)    zero-shot says something · few classes · an image has company
 
 *An image is judged by the others.* m leaves image i out of its own class. Image i is also part of that class's mean and
 variance, which raises log p_ik by about d z_ik/(n_k + α) through each; half of the sum is taken back, with weight ρ.
@@ -42,7 +42,8 @@ variance, which raises log p_ik by about d z_ik/(n_k + α) through each; half of
 *Bias step*, before. If nearly all classes are present, uneven mean ŷ is mostly zero-shot's own bias:
 
     log ŷ ← log softmax( log ŷ − w log mean_i ŷ_i )
-    w = decided · clip(2 − share/0.05) · s((κ/reach − 0.1)/0.4) · s((q + c̄ − 0.8)/0.2)
+    w = decided · even · s((κ/reach − 0.1)/0.4) · s((q + c̄ − 0.8)/0.2)
+    even = clip(2 − share/0.05)                           is mean ŷ even? Then all classes are there, and ρ = 0
     share = (log K − H(mean ŷ)) / (log K − mean H(ŷ))     how much of zero-shot's information is about proportions
     reach = min(1, max(n/K − 1, 0)/m)                     neighbour agreement possible if all K classes were present
 
@@ -109,6 +110,11 @@ class Evidence(NamedTuple):
     share: float  # of zero-shot's information that is about proportions
     classes: float  # K̂
 
+    @property
+    def even(self) -> float:
+        """Is mean ŷ even, so that all classes seem to be there?"""
+        return min(1.0, max(0.0, 2 - self.share / 0.05))
+
     @classmethod
     def of(cls, log_y: Tensor, nearest: Tensor) -> Evidence:
         """For log ŷ (n×k, at least two each) and the neighbours of each image (n×m)."""
@@ -137,11 +143,11 @@ class Prior(NamedTuple):
 
     @classmethod
     def of(cls, e: Evidence, n: int, k: int) -> Prior:
-        """See the top of the file."""
+        """From ŷ after the bias step; but `share` is from before. See the top of the file."""
         q, each = e.classes / k, n / e.classes
         b = each / (1 - e.confidence + 1e-3)
         r = q / (q + (1 - q) * (1 + b))
-        return cls(r * b + 1e-6, b, e.decided * (1 - q) * (1 - math.exp(-each)))
+        return cls(r * b + 1e-6, b, e.decided * (1 - q) * (1 - math.exp(-each)) * (1 - e.even))
 
     def log(self, counts: Tensor, z: Tensor | float) -> Tensor:
         """ρ log[(m + r b)/(m + b)], m = n_k − z_ik, n×k; or k with z = 0."""
@@ -209,7 +215,7 @@ class Kedge(Configured):
             log_y = torch.log_softmax(log_y - w * log_y.exp().mean(dim=0).log_(), dim=1)
         evidence = raw if log_y is batch.log_zero_shot else Evidence.of(log_y, nearest.indices)
         decided, visual = self._trust(evidence)
-        prior = Prior.of(evidence._replace(decided=decided), n, k)
+        prior = Prior.of(evidence._replace(decided=decided, share=raw.share), n, k)
         if not self.presence:
             prior = prior._replace(weight=0.0)
         past = state if state and bool(state["counts"].any()) else {}  # empty at first
@@ -219,14 +225,14 @@ class Kedge(Configured):
         else:
             with recommending(x) if self.compiled else nullcontext():
                 z, scores, change = self._solve(past, batch, log_y, nearest, visual, prior)
-        honest, heat = tempered(scores, z, raw.confidence, batch.known) if self.honest else (z, 1.0)
+        honest, heat = tempered(scores, z, batch) if self.honest else (z, 1.0)
         info = {
             **outcome(change, self.iterations, SETTLED),
             "effective_classes": effective_classes(z.sum(dim=0)),
             "classes_by_text": evidence.classes,
             "trust": visual,
             "trust_zero_shot": decided,
-            "heat": heat,
+            **({"heat": heat} if self.honest else {}),
             **nearest.info,
         }
         return Step(remembered(state, x, z, visual, batch.known) if state else {}, honest, info)
@@ -236,8 +242,8 @@ class Kedge(Configured):
         reach = min(1.0, max(n / k - 1, 0.0) / self.neighbours)
         if reach == 0:
             return 0.0
-        even = e.decided * min(1.0, max(0.0, 2 - e.share / 0.05))
-        return even * smooth((e.agreement / reach - 0.1) / 0.4) * smooth((e.classes / k + e.confidence - 0.8) / 0.2)
+        many = smooth((e.classes / k + e.confidence - 0.8) / 0.2)
+        return e.decided * e.even * many * smooth((e.agreement / reach - 0.1) / 0.4)
 
     def _trust(self, e: Evidence) -> tuple[float, float]:
         """The guard: `decided` and v."""

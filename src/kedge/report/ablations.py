@@ -19,7 +19,7 @@ def alpha(group: Group) -> Picture | None:
     curves: dict[tuple[str, int], dict[float, dict[int, Score]]] = defaultdict(lambda: defaultdict(dict))
     for cell in group.cells:
         batch, settings = sweep(cell.scenario), dict(cell.records[0].settings)
-        if batch and cell.records[0].method == STATA and settings.keys() <= {"alpha"}:
+        if batch and cell.records[0].method == STATA and settings.keys() <= {"alpha"} and not cell.feedback:
             weight = float(settings.get("alpha", ALPHA))
             curves[cell.dataset, batch.size][weight][batch.k_min] = cell.score
     panels, rows = [], []
@@ -87,7 +87,7 @@ def beta(group: Group, looks: Looks) -> Picture | None:
     for cell in group.cells:
         settings = dict(cell.records[0].settings)
         kind = settings.pop("beta", BETA)
-        if cell.records[0].method == STATA:
+        if cell.records[0].method == STATA and not cell.feedback:
             variant = " ".join(f"{name}={value}" for name, value in settings.items())
             found[cell.scenario, variant][cell.dataset][kind] = cell
     pairs = {}  # (scenario, other settings) → hard, soft, datasets

@@ -26,6 +26,11 @@ PAPER = (
     "“paper” is the published accuracy; in parentheses, the accuracy here minus the published one. Splits and prompts "
     "may differ from the paper’s, so compare the direction and size of gains rather than accuracies."
 )
+FEEDBACK = (
+    "A method with “+ 5 known” was given the labels of 5 images of every batch, drawn at random or first in the order "
+    "of review; these images are not scored, not for zero-shot either. With “+ found classes” it was told which of the "
+    "classes it found are not there; with “+ true classes”, exactly which classes are there."
+)
 
 
 @dataclass(frozen=True)
@@ -96,8 +101,8 @@ def _colours() -> str:
 
 
 def headline(group: Group) -> str:
-    """The main finding: the best mean gain among the methods that ran on the most cells."""
-    found = {label: [cell for cell in group.adapted if cell.label == label] for label in group.labels}
+    """The main finding: the best mean gain among the methods that ran on the most cells, without feedback."""
+    found = {label: [cell for cell in group.unaided if cell.label == label] for label in group.labels}
     most = max(map(len, found.values()))
     if most == 0:
         return "Only zero-shot was run"
@@ -178,6 +183,8 @@ def _section(number: int, group: Group, pictures: Sequence[Placed], results: Res
         )
     if any('class="paper"' in part for part in html):
         html.append(f'<p class="note">{PAPER}</p>')
+    if any(cell.feedback for cell in group.cells):
+        html.append(f'<p class="note">{FEEDBACK}</p>')
     html += [_figure(placed, group) for placed in pictures if placed.picture.key != "bars"]
     return "".join(html) + "</section>"
 

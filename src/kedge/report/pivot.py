@@ -4,9 +4,9 @@
     print(formats.render(tables, "md"))
 
 There is one table per scenario, encoder, and real or simulated features, unless these are rows or columns. Records with
-different settings are never averaged: where a row or column `method` would hold several settings, each is a row or
-column of its own, named by its label. A note says where a cell averages records that differ in other ways. A row has an
-average only if no cell is missing, so that averages of different rows cover the same columns.
+different settings or feedback are never averaged: where a row or column `method` would hold several of them, each is a
+row or column of its own, named by its label. A note says where a cell averages records that differ in other ways. A row
+has an average only if no cell is missing, so that averages of different rows cover the same columns.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ VALUES: dict[str, Value] = {
     **dict.fromkeys(("accuracy", "zero_shot", "accuracy_per_image", "zero_shot_per_image"), _PERCENT),
     **dict.fromkeys(("gain", "gain_low", "gain_high", "worst"), _POINTS),
     **dict.fromkeys(("macro", "zero_shot_macro", "harmed"), _PERCENT),
+    "unaided": _PERCENT,
+    "feedback_gain": _POINTS,  # accuracy − unaided
+    **dict.fromkeys(("classes_shown", "classes_unticked"), Value("", 1, ".1f")),
     **dict.fromkeys(("calibration_error", "zero_shot_calibration_error"), _PERCENT),
     "seconds": Value("s", 1, ".2f"),
     "seconds_per_batch": Value("s", 1, ".4f"),
@@ -89,7 +92,7 @@ class Table:
 def pivot(
     records: Iterable[Record], rows: str = "label", cols: str = "dataset", value: str = "accuracy"
 ) -> list[Table]:
-    """Tables of a score. rows, cols: a field of `Record`, or `label` (the method with its settings)."""
+    """Tables of a score. rows, cols: a field of `Record`, or `label` (the method with its settings and feedback)."""
     for name in (rows, cols):
         if name not in FIELDS:
             raise SettingError(f"a record has no field {name!r} for rows or columns{did_you_mean(name, FIELDS)}")
@@ -145,7 +148,7 @@ def _line(name: str, cells: Sequence[Sequence[Record]], value: str) -> Line:
     return Line(
         name,
         tuple(entries),
-        tuple(entry is None and bool(cell) for entry, cell in zip(entries, cells, strict=True)),
+        tuple(bool(cell) and not scored for cell, scored in zip(cells, done, strict=True)),
         mean(entries),
         mean(gains),
         tuple(figures),
@@ -156,6 +159,8 @@ def _value(record: Record, name: str) -> float | None:
     """A score in the unit it is shown in."""
     if name == "seconds_per_batch":
         found = None if record.seconds is None or not record.batches else record.seconds / record.batches
+    elif name == "feedback_gain":
+        found = None if record.accuracy is None or record.unaided is None else record.accuracy - record.unaided
     else:
         found = getattr(record, name)
     return None if found is None else VALUES[name].scale * found
@@ -192,7 +197,7 @@ def _field(record: Record, name: str) -> str:
     if name == "simulated":
         return "simulated" if record.simulated else "real"
     if name == "settings":
-        return record.label.removeprefix(record.method).strip(" :") or "defaults"
+        return record.label.removeprefix(record.method).strip(" :+") or "defaults"
     if name == "features_hash":
         return record.features_hash[:12]
     return str(getattr(record, name))

@@ -115,7 +115,10 @@ def _again(records: Sequence[Record]) -> str:
     """The commands that repeat one cell of this report."""
     r = next((r for r in records if r.method != ZERO_SHOT), records[0])
     words = ["--method", as_argument(r.method, r.settings), "--scenario", r.scenario]
-    words += ["--seed", str(r.seed), "--tasks", str(r.tasks), "--out", "again"]
+    words += ["--seed", str(r.seed), "--tasks", str(r.tasks)]
+    words += ["--known", str(r.known), "--known-by", str(r.known_by)] if r.known else []
+    words += ["--oracle-classes", r.oracle_classes] if r.oracle_classes else []
+    words += ["--out", "again"]
     sha256 = r.features_hash[:HASH_SHOWN] or "not recorded"
     return _lines(
         f"# FEATURES: the feature file of {r.dataset} ({r.encoder}), sha256 {sha256}…\n"

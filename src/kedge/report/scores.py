@@ -2,6 +2,8 @@
 
     records → Group (one encoder, simulated or real features) → Cell (one method, dataset and scenario)
 
+The label of a method has its settings and its feedback, so that none of these are mixed in a mean.
+
 A cell has one record per seed. Averages treat seeds and datasets as independent, since tasks are drawn separately.
 """
 
@@ -14,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ..benchmark.feedback import Feedback
 from ..benchmark.record import Record
 from ..benchmark.scenarios import Batches, find_scenario
 from ..errors import KedgeError
@@ -98,6 +101,11 @@ class Cell:
         """The mean over seeds, weighted by the number of tasks."""
         return Score.mean([Score.of(r) for r in self.records], [r.tasks for r in self.records])
 
+    @property
+    def feedback(self) -> Feedback:
+        """What the method was told about each batch."""
+        return self.records[0].feedback
+
     @cached_property
     def plans(self) -> frozenset[str]:
         """Hashes of the plans: which tasks it was scored on."""
@@ -136,6 +144,11 @@ class Group:
     def adapted(self) -> tuple[Cell, ...]:
         """The main cells, without zero-shot."""
         return tuple(cell for cell in self.main if cell.label != ZERO_SHOT)
+
+    @cached_property
+    def unaided(self) -> tuple[Cell, ...]:
+        """The adapted cells without feedback; all if all have some."""
+        return tuple(cell for cell in self.adapted if not cell.feedback) or self.adapted
 
     def table(self, scenario: str) -> dict[str, dict[str, Cell]]:
         """label → dataset → cell."""

@@ -42,13 +42,16 @@ def along_streams(group: Group, looks: Looks) -> Picture | None:
         batches = first.series.episode.count(0)
         seen = np.cumsum(first.series.images[:batches])
         headline(figure, scenario, source(group, f"{shortened(cells[0].dataset, 30)}, one stream"))
-        lines = {ZERO_SHOT: first.series.zero_shot[:batches]}
-        lines |= {cell.label: cell.records[0].series.accuracy[:batches] for cell in cells if cell.label != ZERO_SHOT}
+        lines = {ZERO_SHOT: (first.series.zero_shot[:batches], first.series.images[:batches])}
+        for cell in cells:
+            if cell.label != ZERO_SHOT:
+                series = cell.records[0].series
+                lines[cell.label] = series.accuracy[:batches], series.images[:batches]
         ends: list[tuple[float, str, str]] = []
         settled: list[float] = []  # sets the axis limits: the first few batches vary too much
-        for label, values in lines.items():
+        for label, (values, scored) in lines.items():
             one = looks(label)
-            running = 100 * np.cumsum(np.multiply(values, first.series.images[:batches])) / seen
+            running = 100 * np.cumsum(np.multiply(values, scored)) / np.cumsum(scored)
             axes.plot(seen, running, color=one.colour, ls=one.dash, lw=1.8)
             ends.append((float(running[-1]), f"{label} {running[-1]:.1f}", MUTED if label == ZERO_SHOT else one.colour))
             settled += [float(running[batches // 12 :].min()), float(running[batches // 12 :].max())]

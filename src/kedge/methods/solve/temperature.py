@@ -17,23 +17,26 @@ import torch
 from scipy.optimize import brentq
 from torch import Tensor
 
+from ..contract import Batch
 from .compiling import compiled_form
 
 HOTTEST = 50.0  # ϑ at most
 DIGITS = 1e-3  # of log ϑ
 
 
-def tempered(scores: Tensor, z: Tensor, confidence: float, known: Tensor | None = None) -> tuple[Tensor, float]:
-    """softmax(L/ϑ) (n×k) and ϑ. scores: L, z = softmax(L); confidence: mean_i max_k ŷ_ik of the images not known.
+def tempered(scores: Tensor, z: Tensor, batch: Batch) -> tuple[Tensor, float]:
+    """softmax(L/ϑ) (n×k) and ϑ, for scores L with z = softmax(L).
 
-    known: labels that a person gave (n), negative if unknown. Their rows have no part in ϑ, and stay as they are.
+    Images whose label is known have no part in ϑ, and stay as they are.
     """
-    free = None if known is None else (known < 0).nonzero().squeeze(1)
-    logits = scores if free is None else scores.index_select(0, free)
+    logits, log_y, free = scores, batch.log_zero_shot, None
+    if batch.known is not None:
+        free = (batch.known < 0).nonzero().squeeze(1)
+        logits, log_y = logits.index_select(0, free), log_y.index_select(0, free)
     if len(logits) < 2:
         return z, 1.0
     gaps = logits - logits.amax(dim=1, keepdim=True)
-    heat = _heat(gaps, confidence)
+    heat = _heat(gaps, float(log_y.amax(dim=1).exp_().mean()))
     if heat == 1:
         return z, 1.0
     cooled = torch.softmax(gaps / heat, dim=1)
@@ -41,7 +44,7 @@ def tempered(scores: Tensor, z: Tensor, confidence: float, known: Tensor | None 
 
 
 def _heat(gaps: Tensor, confidence: float) -> float:
-    """ϑ; gaps: scores minus the largest of their row (n×k)."""
+    """ϑ; gaps: scores minus the largest of their row (n×k); confidence: mean_i max_k ŷ_ik."""
     fast = compiled_form("compiled", gaps)
 
     def confidence_at(heat: float) -> float:
