@@ -68,7 +68,9 @@ class Batch:
     @property
     def labelled(self) -> tuple[Tensor, Tensor]:
         """The images with a known label, and their classes."""
-        return labelled(torch.empty(0, dtype=torch.long, device=self.features.device) if self.known is None else self.known)
+        return labelled(
+            torch.empty(0, dtype=torch.long, device=self.features.device) if self.known is None else self.known
+        )
 
 
 def labelled(known: Tensor) -> tuple[Tensor, Tensor]:

@@ -24,8 +24,8 @@ Scores are not probabilities. z is each row divided by its sum, which keeps the 
 for the error of the solver; those are set to 0. `scores(batch)` returns them unchanged.
 
 Known labels, beyond the paper: an image i with the known class c is one more source of label c, as strong as all that
-the texts give it, e_ic = γ Σ_k s_ik. Its own z is certain. (With the texts' strength, e_ic = 1, it would drown them: links
-between images are many times stronger than links between image and text.)
+the texts give it: e_ic = γ Σ_k s_ik. Its own z is certain. (With e_ic = 1, like a text, it would outweigh all texts:
+links between images are many times stronger than links between image and text.)
 
 Deviations
 - from the paper: labels propagate only within the batch (the paper's transductive setting).
