@@ -12,7 +12,7 @@ from torch import Tensor
 
 import kedge
 from cases import simulated
-from kedge import EMDirichlet, Moon, StatA, TransCLIP, ZLaP
+from kedge import EMDirichlet, Kedge, Moon, StatA, TransCLIP, ZLaP
 from kedge.arrays import unit
 from kedge.methods.contract import UNKNOWN, Batch, Prepares
 from kedge.methods.em_dirichlet import fit_dirichlet
@@ -26,6 +26,7 @@ FORMS: list[Any] = [
     *USERS,
     *(StatA(compiled=False), StatA(beta="soft"), StatA(graph="dense", laplacian=0.1), StatA.literal(iterations=20)),
     *(TransCLIP(start="confident"), TransCLIP(released_variance=True), EMDirichlet.released(fit_steps=50)),
+    *(Kedge(compiled=False), Kedge(guard=False), build("calibrated:stata"), build("calibrated:zlap")),
 ]
 EXTREMES: list[Any] = [
     *(StatA(temperature=1e-3), StatA(temperature=1e-3, compiled=False), StatA(temperature=1e-3, graph="dense")),
@@ -33,6 +34,7 @@ EXTREMES: list[Any] = [
     *(TransCLIP(temperature=1e-3), TransCLIP(laplacian=1e6), TransCLIP(temperature=1e-3, start="confident")),
     *(Moon(temperature=1e-3), Moon(laplacian=1e6), Moon(temperature=1e-3, kappa_max=1e6)),
     *(ZLaP(damping=0.9999), ZLaP(damping=0.0), ZLaP(power=1e3), EMDirichlet(partition=1e6, fit_steps=50)),
+    *(Kedge(temperature=1e-3), Kedge(laplacian=1e6), Kedge(temperature=1e-3, compiled=False, guard=False)),
 ]
 
 
