@@ -43,6 +43,15 @@ TEXTS = [
     *("\x1b[31m", "‮", "𝔘", "\n", "a\nb", "\r", "'; id", "y" * 1_000, os.fsdecode(b"\xff"), "../../../x", "s3://a/b"),
     *("http://127.0.0.1:1/x", "hf:", "hf:x/y", "hf:../x", "openclip:", "openclip:x/y", "tiny", "None", "true"),
 ]
+TABLES = {  # of labels that a person knows, and of classes
+    "known.csv": "image,label\nred/0.png,red\ngreen/1.png,none\n",
+    "contradiction.csv": "image,label\nred/0.png,red\nred/0.png,blue\n",
+    "stranger.csv": "image,label\nred/0.png,purple\n",
+    "elsewhere.csv": "image,label\n0.png,red\n/x/y.png,blue\n",
+    "true_label.csv": "image,label,true_label\nred/0.png,blue,red\nred/1.png,red,\n",
+    "ragged.csv": 'image,label\nred/0.png\n,\n"red\n',
+    "found.csv": "class,count,evidence,example,present\nred,3,0.5,red/0.png,yes\nblue,1,0.1,blue/0.png,no\n",
+}
 FILES = [
     *(
         "features.safetensors",
@@ -75,6 +84,7 @@ FILES = [
         "rubbish.json",
         "empty.csv",
     ),
+    *TABLES,
 ]
 OUTPUTS = [
     *("out/x.safetensors", "out/x.csv", "out/x.json", "out/x.parquet", "out/x.html", "out/x.png", "out/new", "out"),
@@ -133,8 +143,11 @@ KINDS = {  # what a value of an option can be
 KIND_OF = {  # parameters by name; of others, the metavar decides
     **{"--method": "method", "--set": "setting", "--scenario": "scenario", "--classes": "classes"},
     **{"--encoder": "encoder", "--device": "device", "--logit-scale": "number", "--format": "format"},
+    **{"--present": "classes", "--absent": "classes", "--known": "file", "--reject": "number"},
     **dict.fromkeys(("--rows", "--cols", "--value"), "field"),
-    **dict.fromkeys(("--out", "--sort-into", "--keep-features", "--save", "--draw", "target"), "output"),
+    **dict.fromkeys(
+        ("--out", "--sort-into", "--keep-features", "--save", "--draw", "--classes-out", "target"), "output"
+    ),
     **dict.fromkeys(("source", "images", "features", "results"), "file"),
     "name": "method",
 }
@@ -216,6 +229,8 @@ def odd_files(folder: Path) -> None:
     """Files that are none, damaged or forbidden, beside the good ones."""
     (folder / "empty").touch()
     (folder / "empty.csv").touch()
+    for name, text in TABLES.items():
+        (folder / name).write_text(text)
     for suffix in ("safetensors", "npz", "csv", "json"):
         (folder / f"rubbish.{suffix}").write_bytes(b"\xff\0rubbish" * 100)
     os.mkfifo(folder / "fifo")

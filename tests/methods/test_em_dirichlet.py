@@ -23,6 +23,7 @@ from kedge.labelling.check_method import check_method
 from kedge.methods.em_dirichlet import EMDirichlet, fit_dirichlet, log_dirichlet, match, minimise_majorant
 from recordings import entries, inputs, recording
 
+NOTHING = torch.empty(0, dtype=torch.long)  # no known labels
 VARIANTS = {"dirichlet_original": EMDirichlet(), "dirichlet_released": EMDirichlet.released()}
 
 
@@ -47,7 +48,7 @@ def test_recorded_output(name: str, case: str, entry: str) -> None:
     if entry == "dirichlet_original":
         assert recorded["lambda"] == int(method.partition * len(t)) * len(x)
         assert (last.numpy() == recorded["pred_unmatched"]).all()
-        last = match(last, method.log_s(batch(x, t)).exp())
+        last = match(last, method.log_s(batch(x, t)).exp(), NOTHING)
     assert (last.numpy() == recorded["pred"]).all()
 
 
@@ -196,8 +197,8 @@ def test_matching_is_the_best_of_all() -> None:
     truth = torch.zeros(40, dtype=torch.long)
     for k, c in zip(means, best, strict=True):
         truth[clusters == k] = c
-    assert torch.equal(match(clusters, s), truth)
-    assert torch.equal(match(torch.tensor([4, 2, 0, 1, 3])[clusters], s), truth)
+    assert torch.equal(match(clusters, s, NOTHING), truth)
+    assert torch.equal(match(torch.tensor([4, 2, 0, 1, 3])[clusters], s, NOTHING), truth)
 
 
 def test_released_setting() -> None:

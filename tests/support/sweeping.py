@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, Literal, get_args, get_origin
@@ -151,9 +151,14 @@ def random_trial(random: np.random.Generator) -> tuple[str, dict[str, Any], str]
 
 def fault(name: str, settings: dict[str, Any], inputs: str) -> str:
     """What went wrong with these settings on this input, by `adapt` and by a `Stream` of two batches; "" if nothing."""
+    return judged(lambda: _outcome(name, settings, hostile_inputs()[inputs]))
+
+
+def judged(outcome: Callable[[], str]) -> str:
+    """What a trial says went wrong; or how its error is none of kedge's, or of one line; or that it took long."""
     start = time.process_time()
     try:
-        found = _outcome(name, settings, hostile_inputs()[inputs])
+        found = outcome()
     except kedge.KedgeError as error:
         found = "an error of several lines" if "\n" in str(error) else ""
         found = found or ("an error of more than 500 characters" if len(str(error)) > 500 else "")
@@ -172,13 +177,13 @@ def _outcome(name: str, settings: dict[str, Any], given: Inputs) -> str:
     extras = given.extras(method, x)
     features = kedge.FeatureSet.from_arrays(x, head, views=extras.pop("views", None))
     result = kedge.adapt(features, method=method, **extras)
-    if wrong := _wrong(result.probs, len(x), head.k):
+    if wrong := wrong_rows(result.probs, len(x), head.k):
         return f"adapt: {wrong}"
     stream = kedge.Stream(head, method)
     for number, batch in enumerate(given.batches):
         before = stream.state
         result = stream.step(batch, **given.extras(method, batch))
-        if wrong := _wrong(result.probs, len(batch), head.k):
+        if wrong := wrong_rows(result.probs, len(batch), head.k):
             return f"step {number}: {wrong}"
         for key, value in (stream.state or {}).items():
             if value.isnan().any() or (value.isinf().any() and not (before or {})[key].isinf().any()):
@@ -186,7 +191,7 @@ def _outcome(name: str, settings: dict[str, Any], given: Inputs) -> str:
     return ""
 
 
-def _wrong(z: Tensor, n: int, k: int) -> str:
+def wrong_rows(z: Tensor, n: int, k: int) -> str:
     if tuple(z.shape) != (n, k):
         return f"shape {tuple(z.shape)}"
     if not z.isfinite().all():

@@ -38,7 +38,7 @@ class Running(Plain):
     """A prior over classes that follows the stream: an honest method with memory."""
 
     name: ClassVar[str] = "running"
-    traits: ClassVar[Traits] = Traits("none", 2000, scope="batch", memory="stream")
+    traits: ClassVar[Traits] = Traits("none", 2000, scope="batch", memory="stream", by_class=True)
 
     def init(self, head: TextHead) -> State | None:
         return {"prior": torch.ones(head.k, dtype=head.features.dtype)}
@@ -65,17 +65,10 @@ class Viewing(Plain):
 
 @dataclass(frozen=True)
 class Told(Plain):
-    """Zero-shot that keeps known labels; an image of none of the classes gets the uniform distribution."""
+    """Zero-shot, which keeps known labels."""
 
     name: ClassVar[str] = "told"
     traits: ClassVar[Traits] = replace(Plain.traits, known=True)
-
-    def z(self, batch: Batch) -> Tensor:
-        z, k = super().z(batch), batch.head.k
-        if batch.known is not None:
-            z[batch.known >= 0] = torch.eye(k, dtype=z.dtype)[batch.known[batch.known >= 0]]
-            z[batch.known == kedge.NONE] = 1 / k
-        return z
 
 
 @dataclass(frozen=True)
@@ -308,8 +301,9 @@ class CountsOutsideTheState(Running):
 
 
 @dataclass(frozen=True)
-class IgnoresKnown(Plain):
-    traits: ClassVar[Traits] = Told.traits
+class IgnoresKnown(Told):
+    def z(self, batch: Batch) -> Tensor:
+        return super().z(replace(batch, known=None))
 
 
 @dataclass(frozen=True)
@@ -325,8 +319,42 @@ class WritesToKnown(Told):
     def z(self, batch: Batch) -> Tensor:
         z = super().z(batch)
         if batch.known is not None:
-            batch.known.clamp_min_(-1)
+            batch.known.clamp_max_(0)
         return z
+
+
+@dataclass(frozen=True)
+class MixesClasses(Running):
+    """Its state has one row for all classes; by_class says otherwise."""
+
+    def init(self, head: TextHead) -> State | None:
+        return {"prior": torch.ones(1, head.k, dtype=head.features.dtype)}
+
+    def step(self, state: State | None, batch: Batch) -> Step:
+        assert state is not None
+        step = super().step({"prior": state["prior"][0]}, batch)
+        return Step({"prior": (step.state or {})["prior"][None]}, step.z, step.info)
+
+
+@dataclass(frozen=True)
+class NeedsAllClasses(Plain):
+    def z(self, batch: Batch) -> Tensor:
+        return super().z(batch) / (batch.head.k != 3)
+
+
+@dataclass(frozen=True)
+class Ungraded(Plain):
+    """Does not say that it gives labels alone."""
+
+    def z(self, batch: Batch) -> Tensor:
+        return torch.eye(batch.head.k, dtype=batch.features.dtype)[super().z(batch).argmax(dim=1)]
+
+
+@dataclass(frozen=True)
+class Graded(Plain):
+    """Says that it gives labels alone."""
+
+    traits: ClassVar[Traits] = replace(Plain.traits, graded=False)
 
 
 @dataclass(frozen=True)

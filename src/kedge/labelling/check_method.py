@@ -32,7 +32,8 @@ from torch import Tensor
 from ..arrays import unit
 from ..errors import ContractError, InputError, SettingError, did_you_mean
 from ..features.text_head import TextHead
-from ..methods.contract import UNKNOWN, Batch, Prepares, Step, Traits, check_state
+from ..methods.contract import UNKNOWN, Batch, Prepares, State, Step, Traits, check_state
+from ..methods.narrowing import initial_state, narrowed_step
 from ..methods.registry import build, list_methods, make
 from ..methods.settings import hints, settings_of
 from ..words import count
@@ -132,8 +133,9 @@ def has_name_and_traits(method: Any) -> None:
     for trait in ("scope", "memory", "needs"):
         value, options = getattr(traits, trait), get_args(hints(Traits)[trait])
         _require(value in options, f"traits.{trait} must be one of {', '.join(options)}; got {value!r}")
-    known = getattr(traits, "known", None)
-    _require(isinstance(known, bool), f"traits.known must be True or False; got {known!r}")
+    for trait in ("known", "by_class", "graded"):
+        value = getattr(traits, trait)
+        _require(isinstance(value, bool), f"traits.{trait} must be True or False; got {value!r}")
 
 
 def has_init_and_step(method: Any) -> None:
@@ -324,10 +326,39 @@ def known_labels_are_kept(method: Any) -> None:
     for n in IMAGES:
         for k in CLASSES:
             known = _some_known(n, k)
-            step = _run(method, dataclasses.replace(_batch(method, n, k), known=known))
+            step = _run(method, dataclasses.replace(_batch(method, n, k), known=known.clone()))
             _check_rows(step, n, k, "with known labels")
             lost = (known >= 0) & (step.z.argmax(dim=1) != known)
             _require(not lost.any(), f"n={n}, k={k}: {int(lost.sum())} of {int((known >= 0).sum())} known labels lost")
+
+
+def classes_come_and_go(method: Any) -> None:
+    """Any method works on part of the classes. With Traits.by_class, also in the middle of a stream."""
+    first, second, third = (_batch(method, 40, 7, seed=seed) for seed in range(3))
+    present = torch.tensor([0, 2, 5])
+
+    def narrowed(state: State | None, batch: Batch) -> Step:
+        with torch.no_grad():
+            step = narrowed_step(method, state, batch, present)
+        _check_rows(step, 40, 7, "with 3 classes that can occur")
+        return step
+
+    narrowed(initial_state(method, first.head, present), first)
+    if not method.traits.by_class:
+        return
+    state = _run(method, first).state
+    for name, value in (state or {}).items():
+        _require(value.shape[:1] == (7,), f"by_class: {name} in the state has shape {tuple(value.shape)}, not 7 rows")
+    _check_rows(_advance(method, narrowed(state, second).state, third), 40, 7, "with all classes again")
+
+
+def graded_is_as_declared(method: Any) -> None:
+    """Traits.graded: z is one-hot if that is False, and not if it is True."""
+    one_hot = _run(method, _batch(method, 40, 7, scale=10)).z.amax(dim=1) == 1
+    if method.traits.graded:
+        _require(not one_hot.all(), "graded, but every row of z is one-hot")
+    else:
+        _require(one_hot.all(), f"not graded, but {int((~one_hot).sum())} of 40 rows of z are not one-hot")
 
 
 def info_is_json(method: Any) -> None:
@@ -359,6 +390,8 @@ _CHECKS: tuple[Callable[[Any], None], ...] = (
     saved_stream_continues,
     unknown_labels_change_nothing,
     known_labels_are_kept,
+    classes_come_and_go,
+    graded_is_as_declared,
     info_is_json,
 )
 

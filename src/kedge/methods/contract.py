@@ -23,7 +23,7 @@ from ..errors import InputError
 from ..features.text_head import TextHead
 
 UNKNOWN = -1  # in `Batch.known`: no label is known
-IMPOSSIBLE = -1e6  # log ŷ of the other classes, if the label is known: finite, so that 0 · log ŷ is 0
+IMPOSSIBLE = -1e30  # log ŷ of the other classes, if the label is known: no setting outweighs it, and 0 · log ŷ is 0
 
 State = Mapping[str, Tensor]  # what a method remembers along a stream: named tensors, so that it can be saved
 
@@ -53,14 +53,30 @@ class Batch:
 
         A known label has ŷ = 1, so a method that starts from ŷ and adds to log ŷ keeps it without further ado.
         """
+        return self.log_zero_shot_of(slice(None))
+
+    def log_zero_shot_of(self, rows: slice) -> Tensor:
+        """The same for some rows. Nothing is kept, for batches whose n×k is too large."""
         table = self.tables.get("log_zero_shot")
-        log_y = self.head.log_zero_shot(self.features) if table is None else table
+        log_y = self.head.log_zero_shot(self.features[rows]) if table is None else table[rows]
         if self.known is None:
             return log_y
-        rows = (self.known >= 0).nonzero().squeeze(1)
-        certain = log_y.new_full((len(rows), self.head.k), IMPOSSIBLE)
-        certain.scatter_(1, self.known[rows, None], 0.0)
-        return log_y.index_copy(0, rows, certain)
+        images, classes = labelled(self.known[rows])
+        certain = log_y.new_full((len(images), self.head.k), IMPOSSIBLE).scatter_(1, classes[:, None], 0.0)
+        return log_y.index_copy(0, images, certain)
+
+    @property
+    def labelled(self) -> tuple[Tensor, Tensor]:
+        """The images with a known label, and their classes."""
+        return labelled(
+            torch.empty(0, dtype=torch.long, device=self.features.device) if self.known is None else self.known
+        )
+
+
+def labelled(known: Tensor) -> tuple[Tensor, Tensor]:
+    """The numbers of the images with a known label, and their classes."""
+    images = (known >= 0).nonzero().squeeze(1)
+    return images, known[images]
 
 
 @dataclass(frozen=True)
@@ -83,7 +99,7 @@ class Traits:
     memory: Literal["none", "stream"]  # does a label depend on earlier batches?
     needs: Literal["features", "views", "encoder"] = "features"
     known: bool = False  # does it use `Batch.known`, and keep those labels?
-    by_class: bool = False  # does every tensor of its state have a row per class? Then classes can come and go
+    by_class: bool = False  # is its state rows per class, each of that class alone? Then classes can come and go
     graded: bool = True  # is z graded? False: it is one-hot, labels without probabilities
 
 

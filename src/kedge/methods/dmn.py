@@ -58,7 +58,7 @@ class DMN(Configured):
     """DMN; the defaults are those of the StatA paper's comparison: no views, weight 1."""
 
     name: ClassVar[str] = "dmn"
-    traits: ClassVar[Traits] = Traits(paper="DMN", year=2024, scope="batch", memory="stream")
+    traits: ClassVar[Traits] = Traits(paper="DMN", year=2024, scope="batch", memory="stream", by_class=True)
 
     slots: int = setting(10, "L, images stored per class", low=1, high=1000)
     sharpness: float = setting(5.5, "b, how fast the weight of an entry falls with distance", low=0, high=1e4)

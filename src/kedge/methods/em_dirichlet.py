@@ -36,6 +36,8 @@ StatA's time: 90 for 64 images; for 1000 images 6 with 25 classes present, 70 wi
 Deviations
 - from the paper: none known with the defaults. `EMDirichlet.released()` is what the program of StatA's authors runs,
   λ = 0 and no matching; the figures in the StatA paper agree with the defaults.
+- known labels, beyond the paper: u_i is fixed to the known class, from the start on; s_i is what it is. A cluster with
+  known images is matched to their class.
 - from the programs: float64; classes whose fit has converged take no further steps; an empty cluster has v_k = −∞ if
   λ > 0, so it stays empty; only clusters with images are matched.
 """
@@ -81,7 +83,9 @@ class EMDirichlet(Configured):
     """Hard EM-Dirichlet; the defaults are its authors' settings."""
 
     name: ClassVar[str] = "em-dirichlet"
-    traits: ClassVar[Traits] = Traits(paper="EM-Dirichlet", year=2024, scope="batch", memory="none", graded=False)
+    traits: ClassVar[Traits] = Traits(
+        paper="EM-Dirichlet", year=2024, scope="batch", memory="none", known=True, graded=False
+    )
 
     scale: float = setting(30.0, "s = softmax(scale · x tᵀ)", low=1e-3, high=1e6)
     partition: float = setting(
@@ -108,7 +112,7 @@ class EMDirichlet(Configured):
             before, last = last, iterate
         assert last is not None
         clusters = last.clusters
-        labels = match(clusters, self.log_s(batch).exp()) if self.matching else clusters
+        labels = match(clusters, self.log_s(batch).exp(), batch.labelled[1]) if self.matching else clusters
         info = {
             "iterations": self.iterations,
             "converged": before is not None and torch.equal(before.clusters, clusters),
@@ -127,7 +131,8 @@ class EMDirichlet(Configured):
         log_s = self.log_s(batch)
         n, k = log_s.shape
         pressure = math.floor(self.partition * k)  # λ/n
-        u = log_s.exp()
+        images, classes = batch.labelled
+        u = log_s.exp().index_copy(0, images, F.one_hot(classes, k).to(log_s.dtype))
         alpha = torch.ones(k, k, dtype=u.dtype, device=u.device)
         for _ in track(range(self.iterations), "EM-Dirichlet"):
             mass = u.sum(dim=0)
@@ -138,7 +143,7 @@ class EMDirichlet(Configured):
             score = log_dirichlet(log_s, alpha)
             if pressure:
                 score += pressure * ((mass / n).log() + 1)  # (λ/n) v_k
-            clusters = score.argmax(dim=1)
+            clusters = score.argmax(dim=1).index_copy(0, images, classes)
             u = F.one_hot(clusters, k).to(u.dtype)
             yield Iterate(clusters, alpha)
 
@@ -187,13 +192,15 @@ def minimise_majorant(a: Array, y: Array) -> Array:
     return minimum
 
 
-def match(clusters: Tensor, s: Tensor) -> Tensor:
+def match(clusters: Tensor, s: Tensor, known: Tensor) -> Tensor:
     """Labels (n) for cluster numbers (n), by the one-to-one matching of clusters to classes with the largest sum.
 
     The weight of a cluster and class k is the cluster's mean of s_ik. Clusters without images are not matched.
+    known: numbers of clusters that stay what they are, because they have images whose label is known.
     """
     used, cluster = clusters.unique(return_inverse=True)  # type: ignore[no-untyped-call]
     u = F.one_hot(cluster, len(used)).to(s.dtype)
     means = (u.T @ s) / u.sum(dim=0)[:, None]
+    means[torch.searchsorted(used, known), known] = s.shape[1] + 1  # more than all others together
     _, classes = linear_sum_assignment(means.cpu().numpy(), maximize=True)
     return torch.from_numpy(classes).to(clusters.device)[cluster]

@@ -8,6 +8,7 @@ present=["cat", "dog"]       classes that can occur, as names or numbers
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import torch
@@ -52,9 +53,9 @@ def known_labels(known: Known, n: int, head: TextHead, present: Tensor | None = 
 def _of_mapping(known: Mapping[int, Class], n: int, head: TextHead) -> Tensor:
     found = torch.full((n,), UNKNOWN)
     for image, label in known.items():
-        if isinstance(image, bool) or not isinstance(image, int) or not 0 <= image < n:
+        if not _whole(image) or not 0 <= image < n:
             raise InputError(f"known names image {shown(image)}; the images are numbered 0 to {n - 1}.")
-        if label in (UNKNOWN, NONE):
+        if _whole(label) and label in (UNKNOWN, NONE):
             found[image] = int(label)
             continue
         numbers = class_numbers(label, head, "known")
@@ -71,8 +72,10 @@ def present_classes(present: Present | None, head: TextHead, name: str = "presen
     """Class numbers, ascending; None if all classes can occur. A name stands for all classes that have it."""
     if present is None:
         return None
+    if isinstance(present, Tensor):
+        present = as_integers(present, name, "Pass class numbers.")
     entries: Any = present.tolist() if hasattr(present, "tolist") else present
-    if isinstance(entries, str | bytes) or not isinstance(entries, Iterable):
+    if isinstance(entries, str | bytes | Mapping) or not isinstance(entries, Iterable):
         raise InputError(f"{name} must be a list of class names or numbers; got {shown(present)}.")
     numbers = sorted({number for entry in entries for number in class_numbers(entry, head, name)})
     if not numbers:
@@ -96,6 +99,11 @@ def class_numbers(entry: Any, head: TextHead, name: str) -> list[int]:
         if not found:
             raise InputError(f"{name} has {shown(entry)}, which is no class{did_you_mean(entry, head.class_names)}")
         return found
-    if isinstance(entry, bool) or not hasattr(entry, "__index__") or not 0 <= entry.__index__() < head.k:
+    if not _whole(entry) or not 0 <= entry < head.k:
         raise InputError(f"{name} has {shown(entry)}; a class is its name or a number from 0 to {head.k - 1}.")
-    return [int(entry.__index__())]
+    return [int(entry)]
+
+
+def _whole(value: Any) -> bool:
+    """Is it a whole number, of Python or numpy?"""
+    return isinstance(value, Integral) and not isinstance(value, bool)

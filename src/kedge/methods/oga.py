@@ -54,7 +54,7 @@ class OGA(Configured):
     """OGA; the defaults are the paper's."""
 
     name: ClassVar[str] = "oga"
-    traits: ClassVar[Traits] = Traits(paper="OGA", year=2025, scope="batch", memory="stream")
+    traits: ClassVar[Traits] = Traits(paper="OGA", year=2025, scope="batch", memory="stream", by_class=True)
 
     slots: int = setting(8, "images stored per class", low=1, high=1000)
     tau: float = setting(0.05, "τ', weight of the Gaussians relative to zero-shot", low=0, high=1e6)

@@ -45,7 +45,7 @@ from torch import Tensor
 
 from ..arrays import unit
 from ..progress import track
-from .contract import Batch, Traits
+from .contract import IMPOSSIBLE, Batch, Traits
 from .settings import setting
 from .solve.em import Transductive, released_variance, z_step
 from .solve.gaussian import Features, shared_variance
@@ -87,7 +87,7 @@ class TransCLIP(Transductive):
         graph = self._graph(batch, nearest)
         features = Features.of(x)
         z = log_y.exp()
-        mu = t if self.start == "text" else self._confident_means(x, log_y)
+        mu = t if self.start == "text" else self._confident_means(batch)
         var = torch.full_like(x[0], 1 / x.shape[1])
 
         for _ in track(range(self.iterations), "TransCLIP"):
@@ -107,13 +107,17 @@ class TransCLIP(Transductive):
             z = z_step(z, unary, graph)
         return z
 
-    def _confident_means(self, x: Tensor, log_y: Tensor) -> Tensor:
-        """The paper's start: the mean of the most confident images of each class, scaled to unit norm, k×d."""
-        images = log_y.topk(min(self.confident, len(x)), dim=0).indices
-        mu = torch.zeros_like(x[images[0]])
-        for best in images:  # one rank at a time, so that no array is larger than k×d
-            mu += x[best]
-        return unit(mu)
+    def _confident_means(self, batch: Batch) -> Tensor:
+        """The paper's start: the mean of the most confident images of each class, scaled to unit norm, k×d.
+
+        Without images that are known to be of another class; a class for which none are left starts at its prototype.
+        """
+        x, t = batch.features, batch.head.features
+        log_y, images = batch.log_zero_shot.topk(min(self.confident, len(x)), dim=0)
+        mu = torch.zeros_like(t)
+        for rank, best in enumerate(images):  # one rank at a time, so that no array is larger than k×d
+            mu += x[best] * (log_y[rank] > IMPOSSIBLE)[:, None]
+        return torch.where((log_y[0] > IMPOSSIBLE)[:, None], unit(mu), t)
 
 
 def _means(z: Tensor, x: Tensor, before: Tensor) -> Tensor:

@@ -23,6 +23,10 @@ and positive definite (γ < 1), so conjugate gradients solve them together, with
 Scores are not probabilities. z is each row divided by its sum, which keeps the order. Scores are not negative, except
 for the error of the solver; those are set to 0. `scores(batch)` returns them unchanged.
 
+Known labels, beyond the paper: an image i with the known class c is one more source of label c, as strong as all that
+the texts give it: e_ic = γ Σ_k s_ik. Its own z is certain. (With e_ic = 1, like a text, it would outweigh all texts:
+links between images are many times stronger than links between image and text.)
+
 Deviations
 - from the paper: labels propagate only within the batch (the paper's transductive setting).
 - from the authors' program: an image is excluded from its own neighbours by index (different only for more than five
@@ -51,7 +55,7 @@ class ZLaP(Configured):
     """ZLaP, transductive; the defaults are the published settings."""
 
     name: ClassVar[str] = "zlap"
-    traits: ClassVar[Traits] = Traits(paper="ZLaP", year=2024, scope="batch", memory="none")
+    traits: ClassVar[Traits] = Traits(paper="ZLaP", year=2024, scope="batch", memory="none", known=True)
 
     neighbours: int = setting(5, "nearest images (including itself) and nearest texts of an image", low=1, high=1000)
     power: float = setting(5.0, "weights between image and text are raised to this", low=1e-3, high=1e3)
@@ -69,7 +73,8 @@ class ZLaP(Configured):
         scores = scores.clamp_min_(0)
         total = scores.sum(dim=1, keepdim=True)
         alone = total <= torch.finfo(total.dtype).tiny
-        z = torch.where(alone, batch.log_zero_shot.exp(), scores / total.masked_fill(alone, 1))
+        fixed = alone.index_fill(0, batch.labelled[0], True)
+        z = torch.where(fixed, batch.log_zero_shot.exp(), scores / total.masked_fill(alone, 1))
         return Step(None, z, {**info, "isolated": int(alone.sum())})
 
     def scores(self, batch: Batch) -> Tensor:
@@ -80,17 +85,22 @@ class ZLaP(Configured):
     def _solve(self, batch: Batch) -> tuple[Tensor, dict[str, Any]]:
         x, t = batch.features, batch.head.features
         nearest = nearest_neighbours(x, self.neighbours - 1)  # one of them is the image itself
-        graph, linked = self._graph(x, t, nearest)
+        images, classes = batch.labelled
+        graph, linked = self._graph(x, t, nearest, classes)
         k = len(linked)
         e = torch.eye(k + len(x), k, dtype=x.dtype, device=x.device)
+        if len(images):
+            from_texts = (graph @ e).sum(dim=1)[k + images]
+            e[k + images, torch.searchsorted(linked, classes)] = self.damping * from_texts
         spread, info = conjugate_gradients(lambda p: p - self.damping * (graph @ p), e, self.tol, self.iterations)
         scores = x.new_zeros(len(x), len(t)).index_copy_(1, linked, spread[k:])
         return scores, {**info, **nearest.info}
 
-    def _graph(self, x: Tensor, t: Tensor, nearest: Neighbours) -> tuple[NeighbourGraph, Tensor]:
-        """S over the linked texts, then the images; and the numbers of the linked texts."""
+    def _graph(self, x: Tensor, t: Tensor, nearest: Neighbours, known: Tensor) -> tuple[NeighbourGraph, Tensor]:
+        """S over the linked texts and those of known classes, then the images; and the numbers of these texts."""
         text_weight, texts = (x @ t.T).topk(min(self.neighbours, len(t)), dim=1)
-        linked, texts = texts.unique(return_inverse=True)  # type: ignore[no-untyped-call]
+        linked = torch.cat([texts.flatten(), known]).unique()  # type: ignore[no-untyped-call]
+        texts = torch.searchsorted(linked, texts)
         targets = torch.cat([nearest.indices + len(linked), texts], dim=1)
         weight = torch.cat([nearest.similarity.clamp_min(0), text_weight.clamp_min(0) ** self.power], dim=1).flatten()
         nodes = len(linked) + len(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def by_lists(batch: Batch, candidates: int, **settings: Any) -> tuple[Tensor, di
 
 
 def dense(batch: Batch, **settings: Any) -> Step:
-    return StatA(compiled=False, **settings).step(None, Batch(batch.features, batch.head))
+    return StatA(compiled=False, **settings).step(None, replace(batch))  # a copy, which keeps no logarithms
 
 
 def batch_of(n: int, k: int, dtype: torch.dtype = torch.float32, *, d: int = 64, seed: int = 3) -> Batch:
@@ -83,6 +84,22 @@ def test_with_all_candidates_it_is_the_dense_solve(
         "candidates": 40,
     }
     assert info["outside"] < 1e-6
+
+
+@pytest.mark.parametrize("settings", [{}, {"beta": "soft"}, {"temperature": 1e-3}, {"laplacian": 1e6}], ids=str)
+def test_known_labels(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are certain, however few candidates there are, and all else is as in the dense solve."""
+    batch = batch_of(150, 40, torch.float64)
+    known = torch.full((150,), -1)
+    known[[3, 40, 149]] = batch.log_zero_shot[[3, 40, 149]].argmin(dim=1)
+    batch = replace(batch, known=known)
+    monkeypatch.setattr(arrays, "BLOCK_ENTRIES", 168 * 31)
+    z, info = by_lists(batch, 40, **settings)
+    assert (z - dense(batch, **settings).z).abs().max() <= 1e-6
+    for candidates in (2, 40):
+        z, info = by_lists(batch, candidates, **settings)
+        assert torch.allclose(z[[3, 40, 149]], torch.eye(40, dtype=z.dtype)[known[[3, 40, 149]]])
+        assert 0 <= info["outside"] < 1
 
 
 @pytest.mark.parametrize(("n", "k", "d"), [(1, 1, 4), (1, 7, 8), (2, 3, 8), (3, 1, 5), (5, 70, 33), (70, 65, 17)])

@@ -24,7 +24,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...features.text_head import TextHead
 from ...progress import track
 from ..contract import Batch
 from .em import SETTLED, active_classes, largest_change, outcome
@@ -51,8 +50,8 @@ def solve(
     """z (n×k), and what to say of it."""
     x, head = batch.features, batch.head
     t, features = head.features, Features.of(x, width=head.k)
-    var0 = shared_variance(x, t, lambda rows: head.log_zero_shot(x[rows]).exp())  # Eq. parameter-initialization
-    lists = Lists(head, features, var0, cooling, candidates)
+    var0 = shared_variance(x, t, lambda rows: batch.log_zero_shot_of(rows).exp())  # Eq. parameter-initialization
+    lists = Lists(batch, features, var0, cooling, candidates)
     unary, z = lists.anchored, lists.log_y.exp()
 
     for iteration in track(range(iterations), "StatA"):
@@ -80,15 +79,16 @@ def solve(
 class Lists:
     """The candidates of every image, and what is known of each of them: arrays of n×C."""
 
-    def __init__(self, head: TextHead, features: Features, var0: Tensor, cooling: float, candidates: int) -> None:
-        x, n, k = features.x, len(features.x), head.k
+    def __init__(self, batch: Batch, features: Features, var0: Tensor, cooling: float, candidates: int) -> None:
+        x, n, head = features.x, len(features.x), batch.head
+        k = head.k
         self.features, self.k, self.length, self.cooling = features, k, min(candidates, k), cooling
         self.classes = torch.empty(n, self.length, dtype=torch.int32, device=x.device)  # of a row, ascending
         self.log_y = x.new_empty(n, self.length)  # log ŷ
         self.anchored = torch.empty_like(self.log_y)  # log ŷ + log p / T, classes on their anchors
         natural, outside = features.natural_shared(head.features, var0), 0.0
         for block in features.blocks():
-            log_y = head.log_zero_shot(x[block.rows])
+            log_y = batch.log_zero_shot_of(block.rows)
             anchored = block.log_density(natural).mul_(self.cooling).add_(log_y)
             classes = anchored.topk(self.length, dim=1, sorted=False).indices.sort(dim=1).values
             self.classes[block.rows] = classes
