@@ -568,28 +568,59 @@ def scores(
 # The temperature
 
 
-def mean_confidence(gaps: Tensor, heat: float) -> float:
-    """mean_i max_k softmax(L_i/ϑ), for scores minus the largest of their row (n×k)."""
-    return float(_mean_confidence(gaps.contiguous().numpy(), F(1 / heat)))
+def tempered(
+    scores: Tensor, target: Tensor, coolest: float, farthest: float, steps: int
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """softmax(β_i L_i) (n×k) and β (n), as in temperature.py, for scores (n×k) and c (n)."""
+    tables = (scores.contiguous().numpy(), target.contiguous().numpy())
+    z, cooling = _tempered(*tables, F(coolest), F(farthest), steps)
+    return torch.from_numpy(z), torch.from_numpy(cooling)
 
 
 @kernel
-def _mean_confidence(gaps: Rows, cooling: Any) -> Any:
-    n, k = gaps.shape
-    v, power, total = np.empty(k, F), np.empty(k, np.int32), 0.0
+def _tempered(scores: Rows, target: Rows, coolest: Any, farthest: Any, steps: int) -> Any:
+    n, k = scores.shape[0], np.uint64(scores.shape[1])
+    z, cooling = np.empty_like(scores), np.empty(n, F)
+    gaps, v, power = np.empty(k, F), np.empty(k, F), np.empty(k, np.int32)
     for i in range(n):
+        top = largest(scores[i], k)
         for c in range(k):
-            v[c] = gaps[i, c] * cooling
-        exp(v, power, k)
-        one = F(0)
+            gaps[c] = max(scores[i, c] - top, farthest)
+        second, tied = F(-ENDLESS), 0
         for c in range(k):
-            one += v[c]
-        total += 1.0 / float(one)
-    return total / n
+            if gaps[c] < F(0):
+                second = max(second, gaps[c])
+            else:
+                tied += 1
+        beta = np.log(max(F(1) / target[i] - F(1), F(1e-30))) / second if tied == 1 else coolest
+        beta = min(max(beta, coolest), F(1))
+        for _ in range(steps):
+            total, tilted = powers(gaps, beta, v, power, k)
+            slope = min(tilted / total, F(-1e-30))
+            beta = min(max(beta - (np.log(total) + np.log(target[i])) / slope, coolest), F(1))
+        total, _ = powers(gaps, beta, v, power, k)
+        share = F(1) / total
+        for c in range(k):
+            z[i, c] = v[c] * share
+        cooling[i] = beta
+    return z, cooling
+
+
+@part
+def powers(gaps: Rows, beta: Any, v: Rows, power: Rows, k: Any) -> Any:
+    """v ← e^{β γ}; returns Σ v and Σ γ v."""
+    total, tilted = F(0), F(0)
+    for c in range(k):
+        v[c] = beta * gaps[c]
+    exp(v, power, k)
+    for c in range(k):
+        total += v[c]
+        tilted += gaps[c] * v[c]
+    return total, tilted
 
 
 def warm_up() -> None:
     """Compile the kernels, or load them from the disk."""
     x, nearest = torch.eye(2), Neighbours(torch.tensor([[1], [0]]), torch.zeros(2, 1))
     solve(x, x, TextHead(x), torch.ones(2), nearest, 1.0, Settings(1.0, 1.0, False, True, 1, 1))
-    mean_confidence(x, 1.0)
+    tempered(x, torch.ones(2), 1.0, -1.0, 1)

@@ -1,62 +1,53 @@
 """A temperature that makes probabilities honest without labels. Labels stay as they are.
 
-A solver that looks at the whole batch is too sure, zero-shot is not sure enough. Halfway between the two mean
-confidences is the best estimate of accuracy found without labels. Find ϑ ≥ 1 with
+A solver that looks at the whole batch is too sure, zero-shot is not sure enough. Halfway between the two is the best
+estimate found without labels of how often they are right. So each image gets the ϑ_i from 1 to 50 with
 
-    mean_i max_k softmax(L_i/ϑ) = ½ ( mean_i max_k z_ik + mean_i max_k ŷ_ik )
+    max_k softmax(L_i/ϑ_i) = c_i,     c_i = ½ ( max_k z_ik + max_k ŷ_ik )
 
-where L are the solver's scores, z = softmax(L). It only lowers confidence. One ϑ is fitted per batch: probabilities of
-batches with different classes are not comparable to the last digit.
+where L are the solver's scores, z = softmax(L). It only lowers confidence. An image with a known label has ŷ = z = 1,
+and stays certain.
+
+With β = 1/ϑ and γ_k = L_ik − max_k L_ik, log Σ_k e^{β γ_k} = −log c_i. The left side is convex and falls with β, so
+Newton's method climbs to the root from any β below it. It starts where the two best classes alone would be.
 """
 
 from __future__ import annotations
 
-import math
-
 import torch
-from scipy.optimize import brentq
 from torch import Tensor
 
+from ...arrays import row_blocks
 from ..contract import Batch
 from .compiling import compiled_form
 
-HOTTEST = 50.0  # ϑ at most
-DIGITS = 1e-3  # of log ϑ
+COOLEST = 1 / 50  # β at least
+FARTHEST = -1e4  # γ at least: e to a fiftieth of it is still 0
+NEWTON_STEPS = 8
 
 
 def tempered(scores: Tensor, z: Tensor, batch: Batch) -> tuple[Tensor, float]:
-    """softmax(L/ϑ) (n×k) and ϑ, for scores L with z = softmax(L).
-
-    Images whose label is known have no part in ϑ, and stay as they are.
-    """
-    logits, log_y, free = scores, batch.log_zero_shot, None
-    if batch.known is not None:
-        free = (batch.known < 0).nonzero().squeeze(1)
-        logits, log_y = logits.index_select(0, free), log_y.index_select(0, free)
-    if len(logits) < 2:
-        return z, 1.0
-    gaps = logits - logits.amax(dim=1, keepdim=True)
-    heat = _heat(gaps, float(log_y.amax(dim=1).exp_().mean()))
-    if heat == 1:
-        return z, 1.0
-    cooled = torch.softmax(gaps / heat, dim=1)
-    return (cooled if free is None else z.index_copy(0, free, cooled)), heat
+    """softmax(L_i/ϑ_i) (n×k), and the mean of ϑ; for scores L with z = softmax(L)."""
+    sure = z.amax(dim=1)
+    target = torch.minimum(0.5 * (sure + batch.log_zero_shot.amax(dim=1).exp_()), sure)
+    if fast := compiled_form("compiled", scores):
+        cooled, cooling = fast.tempered(scores, target, COOLEST, FARTHEST, NEWTON_STEPS)
+    else:
+        cooled, cooling = torch.empty_like(z), torch.empty_like(sure)
+        for rows in row_blocks((len(z), 4 * z.shape[1])):
+            cooled[rows], cooling[rows] = _tempered(scores[rows], target[rows])
+    return cooled, float(cooling.reciprocal().mean())
 
 
-def _heat(gaps: Tensor, confidence: float) -> float:
-    """ϑ; gaps: scores minus the largest of their row (n×k); confidence: mean_i max_k ŷ_ik."""
-    fast = compiled_form("compiled", gaps)
-
-    def confidence_at(heat: float) -> float:
-        if fast:
-            return float(fast.mean_confidence(gaps, heat))
-        return float((gaps / heat).exp_().sum(dim=1).reciprocal_().mean())
-
-    now = confidence_at(1.0)
-    target = 0.5 * (now + confidence)
-    if now <= target:
-        return 1.0
-    if confidence_at(HOTTEST) >= target:
-        return HOTTEST
-    found = brentq(lambda log_heat: confidence_at(math.exp(log_heat)) - target, 0.0, math.log(HOTTEST), xtol=DIGITS)
-    return math.exp(found)
+def _tempered(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """softmax(β_i L_i) (n×k) and β (n) for scores (n×k) and c (n)."""
+    best = scores.topk(min(2, scores.shape[1]), dim=1).values
+    gaps, second = (scores - best[:, :1]).clamp_min_(FARTHEST), best[:, -1] - best[:, 0]
+    least = torch.finfo(scores.dtype).tiny
+    beta = ((1 / target - 1).clamp_min(least).log() / second.clamp_max(-least)).clamp(COOLEST, 1.0)
+    for _ in range(NEWTON_STEPS):
+        weights = (beta[:, None] * gaps).exp_()
+        total = weights.sum(dim=1)
+        slope = (weights.mul_(gaps).sum(dim=1) / total).clamp_max(-least)
+        beta = (beta - (total.log() + target.log()) / slope).clamp_(COOLEST, 1.0)
+    return torch.softmax(beta[:, None] * gaps, dim=1), beta
