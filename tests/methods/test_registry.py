@@ -229,7 +229,7 @@ def test_broken_plugins_do_not_disturb_the_others(plugins: None) -> None:
         assert any(reason.startswith(message) for reason in grid.left_out)
     assert rows["plugged"]["paper"] == "CLIP"
     shown = run("ls", "methods")
-    assert (shown.code, shown.err) == (0, "")
+    assert (shown.code, shown.err) == (0, "around a method: calibrated:METHOD\n")
     assert len([line for line in shown.out.splitlines() if PACKAGE in line or "cannot be made" in line]) == len(
         BROKEN_PLUGINS
     )

@@ -1,9 +1,9 @@
-"""What a person may say of a batch, sense and nonsense, to any method: known labels, and classes that can occur.
+"""What a person may say of a stream, sense and nonsense, to any method: known labels, present classes, a threshold.
 
     random = np.random.default_rng(seed)
     assert not fault(random_trial(random))          "" if it is as it should be, else what went wrong
 
-A trial ends in probabilities that respect what was said, or in one line of a KedgeError.
+A trial ends in results that respect what was said, or in one line of a KedgeError.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 import kedge
 from kedge.arrays import working
 from kedge.labelling.check_method import DIMENSION
-from kedge.methods.contract import UNKNOWN, Batch, check_needs
-from kedge.methods.given import NONE, known_labels, present_classes
-from kedge.methods.narrowing import check_change, initial_state, narrowed_step
+from kedge.methods.contract import UNKNOWN
+from kedge.methods.given import NONE
 from kedge.methods.registry import build, list_methods
 from sweeping import CHEAP, ODD, hostile_inputs, judged, wrong_rows
 
@@ -40,6 +39,7 @@ class Trial:
     inputs: str
     known: Any
     present: tuple[Any, Any]
+    reject: Any
 
 
 def random_trial(random: np.random.Generator) -> Trial:
@@ -48,7 +48,8 @@ def random_trial(random: np.random.Generator) -> Trial:
     n, k = len(hostile_inputs()[inputs].batches[0]), len(hostile_inputs()[inputs].text)
     classes = random.permutation(k)[: random.integers(1, k + 1)]
     present = (_present(random, classes), _present(random, classes))
-    return Trial(str(random.choice(list_methods())), inputs, _known(random, n, classes), present)
+    reject = (None, None, 0.5, 1, 1e-9, np.float32(0.3), _any(random))[random.integers(7)]
+    return Trial(str(random.choice(list_methods())), inputs, _known(random, n, classes), present, reject)
 
 
 def _known(random: np.random.Generator, n: int, classes: NDArray[Any]) -> Any:
@@ -86,21 +87,24 @@ def _outcome(trial: Trial) -> str:
     if method.traits.needs == "encoder" and given.text.shape[1] != DIMENSION:
         return ""  # the encoder of the tests has this dimension
     head = kedge.TextHead.from_arrays(given.text, given.logit_scale)
-    state = None
-    for number, features in enumerate(given.batches):
-        x = working(features)
-        present = present_classes(trial.present[number], head)
-        known = None if trial.known is None else known_labels(trial.known, len(x), head, present)
-        check_needs(method, views=True, encoder=True, known=known is not None and bool((known >= 0).any()))
-        check_change(method, number)
-        state = state if number else initial_state(method, head, present)
-        with torch.no_grad():
-            step = narrowed_step(method, state, Batch(x, head, known=known, **given.extras(method, x)), present)
-        if wrong := wrong_rows(step.z, len(x), head.k):
+    stream = kedge.Stream(head, method, present=trial.present[0])
+    for number, x in enumerate(given.batches):
+        if number:
+            stream.present = trial.present[number]
+        result = stream.step(x, known=trial.known, reject=trial.reject, **given.extras(method, working(x)))
+        z, answer = torch.as_tensor(result.probs), result.answer
+        if wrong := wrong_rows(z, len(x), head.k):
             return f"step {number}: {wrong}"
-        if present is not None and step.z.index_fill(1, present, 0).any():
+        if answer.present is not None and z.index_fill(1, answer.present, 0).any():
             return f"step {number}: a class that cannot occur has a probability"
-        if known is not None and not bool((step.z.argmax(dim=1) == known)[known >= 0].all()):
+        shows = answer.given >= 0
+        if not bool((torch.as_tensor(result.labels) == answer.given)[shows].all()):
             return f"step {number}: a known label is lost"
-        state = step.state
+        scores = torch.as_tensor(result.none)
+        if not bool(((scores >= 0) & (scores <= 1)).all()):
+            return f"step {number}: a score that is not from 0 to 1"
+        if sorted(result.review.tolist()) != answer.unknown.nonzero().squeeze(1).tolist():
+            return f"step {number}: the review order is not all images that are not known"
+        if not result.verdict.sentence.endswith(".") or any(each.count < 0.5 for each in result.classes):
+            return f"step {number}: a verdict that is no sentence, or a class that was not found"
     return ""
