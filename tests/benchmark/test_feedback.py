@@ -200,14 +200,16 @@ def test_every_method_takes_the_true_classes_of_a_batch(method: str) -> None:
 
 
 @dataclass(frozen=True)
-class RunningByClass(Running):
-    traits: ClassVar[Traits] = replace(Running.traits, by_class=True)
+class RunningAsAWhole(Running):
+    """Its memory is not said to be kept by class."""
+
+    traits: ClassVar[Traits] = replace(Running.traits, by_class=False)
 
 
 def test_streams_take_classes_if_the_memory_is_kept_by_class() -> None:
     with pytest.raises(InputError, match=r"'running' cannot take other classes with each batch of a stream"):
-        recorded(Running(), oracle_classes="true")
-    recorder, _, labels = recorded(RunningByClass(), oracle_classes="true")
+        recorded(RunningAsAWhole(), oracle_classes="true")
+    recorder, _, labels = recorded(Running(), oracle_classes="true")
     assert [batch.head.k for batch in recorder.batches[1::2]] == [len(set(each.tolist())) for each in labels]
     assert [batch.head.k for batch in recorder.batches[::2]] == [6, 6, 6]
 
