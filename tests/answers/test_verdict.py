@@ -37,7 +37,9 @@ def test_a_good_batch() -> None:
 
 
 def test_a_single_image_is_weak() -> None:
-    judged(verdict(answer_of(*batch(1, noise=0.1))), "weak", "a single image can be compared with no other")
+    found = verdict(answer_of(*batch(1, noise=0.1)))
+    judged(found, "weak", "a single image can be compared with no other")
+    assert f"the label is right with a probability of about {100 * found.accuracy:.0f} %" in found.sentence
 
 
 @pytest.mark.parametrize(("scale", "level", "reason"), [
@@ -103,7 +105,25 @@ def test_classes_that_cannot_occur_are_not_judged() -> None:
     x, head = batch()
     present = torch.tensor([0, 3])
     numbers = verdict(answer_of(x, head, present=present)).numbers
+    listed = numbers.pop("listed")
     assert numbers == pytest.approx(verdict(answer_of(x, head.select(present))).numbers)
+    assert listed == pytest.approx(float(head.log_zero_shot(x).exp()[:, present].sum(dim=1).mean()))
+
+
+def test_a_list_of_classes_that_does_not_fit_is_weak() -> None:
+    x, head = batch(noise=0.5)
+    of_two = x[torch.arange(60) % 6 < 2]
+    wrong, right = (verdict(answer_of(of_two, head, present=torch.tensor(list_))) for list_ in ([4, 5], [0, 1]))
+    judged(wrong, "weak", f"gives {100 - 100 * wrong.numbers['listed']:.1f} % of the probability to classes that cannot")
+    assert right.level == "good"
+
+
+def test_one_class_alone_promises_nothing() -> None:
+    x, head = batch()
+    reason = "only one class can occur, so all images get its label, whatever they show"
+    for answer in (answer_of(x, head, present=torch.tensor([3])), answer_of(x, head.select(torch.tensor([3])))):
+        assert verdict(answer).sentence == f"Weak: {reason}."
+    judged(verdict(answer_of(x[:1], head, present=torch.tensor([3]))), "weak", reason)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 30])
