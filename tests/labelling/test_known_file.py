@@ -28,6 +28,8 @@ def read(folder: Path, text: str, images: Sequence[str | int] = IMAGES, skipped:
     [
         ("image,label\na/0.jpg,dog\nb/0.jpg,none\n", {0: 1, 2: NONE}),
         ("\ufeffLabel, Image \nPolar_Bear, a/1.jpg \n", {1: 2}),  # as spreadsheets and people write
+        ("\ufeffimage;label\na/0.jpg;dog\nb/0.jpg;none\n", {0: 1, 2: NONE}),  # spreadsheets of some countries
+        ("image\tlabel\na/0.jpg\tdog\n", {0: 1}),
         ("image,label\na/0.jpg,\n\na/1.jpg,None of these\n", {1: NONE}),
         ("image,label\n'=x.jpg,'=fox\n", {4: 3}),  # neutral, as kedge writes it
         ("image,label\n=x.jpg,=fox\n", {4: 3}),
@@ -70,6 +72,13 @@ def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(KedgeError, match=re.escape(message)) as caught:
         read(tmp_path, text)
     assert "\n" not in str(caught.value)
+
+
+def test_a_known_class_that_cannot_occur_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "known.csv").write_text("image,label\na/0.jpg,none\na/1.jpg,dog\nb/0.jpg,cat\n")
+    with pytest.raises(KedgeError, match=r"known.csv, line 4: the image 'b/0.jpg' is known to be 'cat', which is not"):
+        read_known(tmp_path / "known.csv", IMAGES, HEAD, present=[1, 2])
+    assert len(read_known(tmp_path / "known.csv", IMAGES, HEAD, present=[0, 1])) == 3
 
 
 def test_images_without_paths_have_numbers(tmp_path: Path) -> None:

@@ -148,12 +148,12 @@ def adapt(
     if classes_out:
         check_class_file(classes_out)
     listed = whole("--review", JSON_REVIEW if review is None else review, 1, MOST_IMAGES)
-    said: dict[str, Any] = {"reject": checked_threshold(reject)}
+    said: dict[str, Any] = {"reject": checked_threshold(reject, "--reject")}
 
     def read_said(head: TextHead, images: Sequence[str | int], skipped: Iterable[str] = ()) -> None:
         """Read what the user says of these classes and images."""
         said["present"] = read_present(present, absent, head)
-        said["known"] = None if known is None else read_known(known, images, head, skipped)
+        said["known"] = None if known is None else read_known(known, images, head, skipped, said["present"])
 
     adapts_encoder = chosen.traits.needs == "encoder"
     for_images: dict[str, Any] = {
