@@ -70,6 +70,8 @@ def test_runner_up_and_margin() -> None:
     assert result.runner_up[0] == best.indices[0, 1]
     assert result.margin[0] == best.values[0, 0] - best.values[0, 1]
     assert (result.runner_up[1], result.margin[1]) == (-1, 1)  # no other class has any probability
+    for method in ("kedge", "stata"):  # these leave other classes 1e-30
+        assert kedge.adapt(X, T, method, known={1: 2, 4: kedge.NONE}).runner_up[[1, 4]].tolist().count(-1) == 1
     one = kedge.adapt(X, T[:1], "zero-shot")
     assert set(one.runner_up.tolist()) == {-1}
     assert set(one.margin.tolist()) == {1}
