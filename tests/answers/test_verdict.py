@@ -74,6 +74,21 @@ def test_many_images_show_none_of_the_classes(share: float, level: str) -> None:
     assert verdict(answer, 0 * none).level == "good"
 
 
+def test_images_that_were_taken_out_are_mentioned() -> None:
+    x, head = batch(noise=0.5)
+    known = torch.full((60,), UNKNOWN)
+
+    def judge(rejected: int) -> Verdict:
+        return verdict(answer_of(x, head, known=known.index_fill(0, torch.arange(rejected), NONE)), rejected=rejected)
+
+    reason = "% of the images were taken out, since they look like none of the classes"
+    judged(judge(15), "good", f"25.0 {reason}")
+    judged(judge(40), "weak", f"66.7 {reason}")
+    judged(judge(60), "do not use", f"100.0 {reason}")  # no label is known
+    assert judge(15).numbers["rejected"] == 0.25
+    assert "taken out" not in judge(0).sentence
+
+
 def test_labels_that_the_encoder_does_not_support_are_weak() -> None:
     answer = answer_of(*batch(noise=0.5))
     judged(verdict(replace(answer, z=answer.z.roll(1, dims=1))), "weak", "the encoder alone gives these labels")
@@ -114,7 +129,9 @@ def test_a_list_of_classes_that_does_not_fit_is_weak() -> None:
     x, head = batch(noise=0.5)
     of_two = x[torch.arange(60) % 6 < 2]
     wrong, right = (verdict(answer_of(of_two, head, present=torch.tensor(list_))) for list_ in ([4, 5], [0, 1]))
-    judged(wrong, "weak", f"gives {100 - 100 * wrong.numbers['listed']:.1f} % of the probability to classes that cannot")
+    judged(
+        wrong, "weak", f"gives {100 - 100 * wrong.numbers['listed']:.1f} % of the probability to classes that cannot"
+    )
     assert right.level == "good"
 
 

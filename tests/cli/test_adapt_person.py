@@ -154,7 +154,10 @@ def test_rejected_images_are_none_of_these(file: Path, tmp_path: Path) -> None:
         (["--present", "nothing"], "--present has 'nothing', which is no class; choose from"),
         (["--known", "none.csv"], "no file none.csv"),
         (["--known", "known.csv", "--method", "tda"], "method 'tda' does not use known labels"),
-        (["--known", "known.csv", "--absent", NAMES[1]], f"known.csv, line 2: the image 'birds/1.jpg' is known to be {NAMES[1]!r}, which is not among"),
+        (
+            ["--known", "known.csv", "--absent", NAMES[1]],
+            f"known.csv, line 2: the image 'birds/1.jpg' is known to be {NAMES[1]!r}, which is not among",
+        ),
         (["--classes-out", "found.txt"], "cannot write found.txt: the classes found are a table"),
         (["--classes-out", "gone/found.csv"], "cannot write gone/found.csv: there is no folder gone"),
     ],

@@ -11,6 +11,7 @@
 | one_label  | share of the most frequent label                                                                      |
 | none       | share of images that look like none of the classes: `strangers.THRESHOLD`                             |
 | distance   | from the images that the encoder knows, 1 is usual; only if the encoder says which it knows           |
+| rejected   | share of images that were taken out by `reject`, of these and those left; only if there are any       |
 | listed     | mean zero-shot probability, among all classes, of those that can occur; only if not all can           |
 
 The expected accuracy is ½ (confidence + zero_shot): a solver that sees the whole batch is too sure, zero-shot is not
@@ -65,12 +66,19 @@ class Verdict:
         return self.sentence
 
 
-def verdict(answer: Answer, none: Tensor | None = None) -> Verdict:
-    """Judge the labels of a batch. none: its scores, if they are there already."""
+def verdict(answer: Answer, none: Tensor | None = None, rejected: int = 0) -> Verdict:
+    """Judge the labels of a batch.
+
+    none: its scores, if they are there already. rejected: how many images were taken out; they are NONE in the answer.
+    """
     rows = answer.unknown.nonzero().squeeze(1)
+    if len(rows) == 0 and rejected:
+        return Verdict("do not use", f"Do not use: {_taken_out(1.0)}.", 0.0, {"images": 0, "rejected": 1.0})
     if len(rows) == 0:
         return Verdict("good", "Good: every label is known.", 1.0, {"images": 0})
     numbers = _numbers(answer, rows, none_scores(answer) if none is None else none)
+    if rejected:
+        numbers["rejected"] = rejected / (rejected + len(rows))
     accuracy = numbers["confidence"]
     if not answer.tempered:
         accuracy = (accuracy + numbers["zero_shot"]) / 2
@@ -80,8 +88,14 @@ def verdict(answer: Answer, none: Tensor | None = None) -> Verdict:
     if answer.classes > 1:
         reasons.insert(0, likely := _likely(numbers, accuracy))
         if len(reasons) == 1 and accuracy >= GOOD:
-            return Verdict("good", f"Good: {likely}, and no warning sign was found.", accuracy, numbers)
+            out = f"; {_taken_out(numbers['rejected'])}" if rejected else ""
+            return Verdict("good", f"Good: {likely}, and no warning sign was found{out}.", accuracy, numbers)
     return Verdict("weak", f"Weak: {'; '.join(reasons)}.", accuracy, numbers)
+
+
+def _taken_out(share: float) -> str:
+    """How many images were rejected, in words."""
+    return f"{percent(share)} of the images were taken out, since they look like none of the classes"
 
 
 def _likely(numbers: dict[str, float], accuracy: float) -> str:
@@ -156,8 +170,8 @@ def _doubts(answer: Answer, rows: Tensor, numbers: dict[str, float]) -> list[str
         return found
     if numbers.get("listed", 1.0) < LISTED:
         found.append(
-            f"the encoder alone gives {percent(1 - numbers['listed'])} of the probability to classes that cannot occur, "
-            "so check the list of those that can"
+            f"the encoder alone gives {percent(1 - numbers['listed'])} of the probability to classes that cannot "
+            "occur, so check the list of those that can"
         )
     if numbers["decided"] < LITTLE:
         found.append("the encoder is undecided about most images")
@@ -171,6 +185,8 @@ def _doubts(answer: Answer, rows: Tensor, numbers: dict[str, float]) -> list[str
         found.append(f"{percent(numbers['one_label'])} of the images have the label {shown(name)}")
     if numbers["none"] > SOME:
         found.append(f"{percent(numbers['none'])} of the images look like none of the classes")
+    if numbers.get("rejected", 0.0) > MOST:
+        found.append(_taken_out(numbers["rejected"]))
     return found
 
 

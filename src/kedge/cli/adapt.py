@@ -264,15 +264,17 @@ def _show_classes(rows: Sequence[Mapping[str, Any]], file: Path | None) -> None:
         return
     more = f"; all {f'in {file}' if file else 'with --classes-out'}" if len(rows) > SHOWN_CLASSES else ""
     tell(f"{count(len(rows), 'class')} found; worth a look (the least evidence from zero-shot first{more}):")
-    tell_table([
-        {
-            "class": row["class"],
-            "count": f"{row['count']:.1f}",
-            "evidence": f"{row['evidence']:.2f}",
-            "example": row["example"],
-        }
-        for row in rows[:SHOWN_CLASSES]
-    ])
+    tell_table(
+        [
+            {
+                "class": row["class"],
+                "count": f"{row['count']:.1f}",
+                "evidence": f"{row['evidence']:.2f}",
+                "example": row["example"],
+            }
+            for row in rows[:SHOWN_CLASSES]
+        ]
+    )
 
 
 def _show_review(rows: Sequence[Mapping[str, Any]]) -> None:

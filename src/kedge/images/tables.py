@@ -28,7 +28,7 @@ class Table(NamedTuple):
 
 
 def read_table(path: str | Path) -> Table:
-    """Read a CSV file with a header. Columns are separated by commas, or by what spreadsheets of some countries write."""
+    """Read a CSV file with a header: with commas, or the semicolons or tabs that some spreadsheets write."""
     path = existing(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
