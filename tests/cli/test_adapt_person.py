@@ -74,7 +74,7 @@ def test_the_summary_says_what_a_person_said(file: Path, tmp_path: Path) -> None
     known.write_text(f"image,label\nbirds/1.jpg,{NAMES[1]}\nbirds/2.jpg,none\n")
     told = run("adapt", file, *METHOD, "--known", known, "--absent", NAMES[0]).err
     assert f"60 images, {len(NAMES)} classes ({len(NAMES) - 1} can occur), method stata: " in told
-    assert "known: 2 labels\n" in told
+    assert "known: 2 labels\nnone of these: 1 image (1.7 %)\n" in told
     for nothing in ("image,label\nbirds/1.jpg\n", "image,label,true_label\nbirds/1.jpg,ash,\n"):
         known.write_text(nothing)
         told = run("adapt", file, *METHOD, "--known", known).err

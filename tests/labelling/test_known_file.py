@@ -127,6 +127,11 @@ class TestClasses:
         [
             ("cta", None, "--present has 'cta', which is no class; did you mean 'cat'?"),
             ("dog", "dog", "no class can occur: dog leaves none"),
+            (
+                None,
+                "all.csv",
+                "no class in all.csv has present = no. Write no for those that cannot occur, or name them.",
+            ),
             ("odd.csv", None, "odd.csv, line 3: present is 'perhaps'. Write yes or no."),
             ("wrong.csv", None, "wrong.csv, line 2 has 'mouse', which is no class; choose from cat, dog"),
             ("other.csv", None, "other.csv has no column 'class'; found name"),
@@ -138,6 +143,7 @@ class TestClasses:
     ) -> None:
         monkeypatch.chdir(tmp_path)
         Path("odd.csv").write_text("class,present\ncat,yes\ndog,perhaps\n")
+        Path("all.csv").write_text("class,present\ncat,yes\ndog,yes\n")
         Path("wrong.csv").write_text("class\nmouse\n")
         Path("other.csv").write_text("name\nmouse\n")
         with pytest.raises(KedgeError, match=re.escape(message)):

@@ -243,6 +243,10 @@ def _show_summary(summary: Mapping[str, Any]) -> None:
     tell("labels: " + first_few([f"{name} {times:,}" for name, times in summary["label_counts"].items()], SHOWN_LABELS))
     if summary["known"]:
         tell(f"known: {count(summary['known'], 'label')}")
+    if summary["none_of_these"]:
+        tell(
+            f"none of these: {count(summary['none_of_these'], 'image')} ({percent(summary['none_of_these'] / images)})"
+        )
     if summary["accuracy"] is not None:
         before, after = summary["zero_shot_accuracy"], summary["accuracy"]
         tell(f"accuracy: {percent(before)} zero-shot, {percent(after)} adapted")
