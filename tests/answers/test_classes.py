@@ -32,6 +32,14 @@ def test_a_class_of_half_an_image_is_found_and_the_most_doubtful_is_first() -> N
     assert [found.name for found in found_classes(three(z, y))] == ["cat"]
 
 
+def test_a_class_of_which_an_image_is_known_is_not_in_doubt() -> None:
+    z = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]]
+    y = [[0.1, 0.9, 0.0], [0.0, 0.9, 0.1], [0.3, 0.2, 0.5], [0.0, 0.0, 1.0]]
+    assert [found.name for found in found_classes(three(z, y))] == ["cat", "owl", "dog"]
+    assert [found.name for found in found_classes(three(z, y, [0, -1, NONE, -1]))] == ["dog", "owl", "cat"]
+    assert [found.name for found in found_classes(three(z, y, [0, -1, 2, -1]))] == ["dog", "cat", "owl"]
+
+
 def test_an_image_of_no_class_counts_for_none_and_is_no_example() -> None:
     z = [[0.6, 0.4, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     (found,) = found_classes(three(z, z, [-1, NONE, NONE]))

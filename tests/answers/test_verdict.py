@@ -37,7 +37,9 @@ def test_a_good_batch() -> None:
 
 
 def test_a_single_image_is_weak() -> None:
-    judged(verdict(answer_of(*batch(1, noise=0.1))), "weak", "a single image can be compared with no other")
+    found = verdict(answer_of(*batch(1, noise=0.1)))
+    judged(found, "weak", "a single image can be compared with no other")
+    assert f"the label is right with a probability of about {100 * found.accuracy:.0f} %" in found.sentence
 
 
 @pytest.mark.parametrize(("scale", "level", "reason"), [
@@ -72,6 +74,21 @@ def test_many_images_show_none_of_the_classes(share: float, level: str) -> None:
     assert verdict(answer, 0 * none).level == "good"
 
 
+def test_images_that_were_taken_out_are_mentioned() -> None:
+    x, head = batch(noise=0.5)
+    known = torch.full((60,), UNKNOWN)
+
+    def judge(rejected: int) -> Verdict:
+        return verdict(answer_of(x, head, known=known.index_fill(0, torch.arange(rejected), NONE)), rejected=rejected)
+
+    reason = "% of the images were taken out, since they look like none of the classes"
+    judged(judge(15), "good", f"25.0 {reason}")
+    judged(judge(40), "weak", f"66.7 {reason}")
+    judged(judge(60), "do not use", f"100.0 {reason}")  # no label is known
+    assert judge(15).numbers["rejected"] == 0.25
+    assert "taken out" not in judge(0).sentence
+
+
 def test_labels_that_the_encoder_does_not_support_are_weak() -> None:
     answer = answer_of(*batch(noise=0.5))
     judged(verdict(replace(answer, z=answer.z.roll(1, dims=1))), "weak", "the encoder alone gives these labels")
@@ -103,7 +120,27 @@ def test_classes_that_cannot_occur_are_not_judged() -> None:
     x, head = batch()
     present = torch.tensor([0, 3])
     numbers = verdict(answer_of(x, head, present=present)).numbers
+    listed = numbers.pop("listed")
     assert numbers == pytest.approx(verdict(answer_of(x, head.select(present))).numbers)
+    assert listed == pytest.approx(float(head.log_zero_shot(x).exp()[:, present].sum(dim=1).mean()))
+
+
+def test_a_list_of_classes_that_does_not_fit_is_weak() -> None:
+    x, head = batch(noise=0.5)
+    of_two = x[torch.arange(60) % 6 < 2]
+    wrong, right = (verdict(answer_of(of_two, head, present=torch.tensor(list_))) for list_ in ([4, 5], [0, 1]))
+    judged(
+        wrong, "weak", f"gives {100 - 100 * wrong.numbers['listed']:.1f} % of the probability to classes that cannot"
+    )
+    assert right.level == "good"
+
+
+def test_one_class_alone_promises_nothing() -> None:
+    x, head = batch()
+    reason = "only one class can occur, so all images get its label, whatever they show"
+    for answer in (answer_of(x, head, present=torch.tensor([3])), answer_of(x, head.select(torch.tensor([3])))):
+        assert verdict(answer).sentence == f"Weak: {reason}."
+    judged(verdict(answer_of(x[:1], head, present=torch.tensor([3]))), "weak", reason)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 30])

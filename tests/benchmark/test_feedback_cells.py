@@ -133,7 +133,7 @@ def test_the_command_line_and_a_grid_file(birds: Path) -> None:
     ("words", "message"),
     [
         (["--known", "2", "--method", "tda"], "birds.safetensors: method 'tda' does not use known labels"),
-        (["--known-by", "review"], "known_by is 'review', but no labels are known. Say how many: known=5."),
+        (["--known-by", "review"], "known_by is 'review', but no labels are known. Say how many: known=5 (--known 5)."),
         (["--known", "2", "--known-by", "luck"], "known_by must be 'random' or 'review'; got 'luck'."),
         (["--oracle-classes", "all"], "oracle_classes must be 'found' or 'true'; got 'all'."),
         (["--known", "-2"], "known must be at least 0; got -2."),

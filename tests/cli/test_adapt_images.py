@@ -70,7 +70,7 @@ def test_times_of_encoding_and_labelling_are_apart(
     assert re.search(r", encoded in \d+\.\d\d s, labelled in \d+\.\d\d s\n", ran.err)
     features = run("adapt", npz(tmp_path), "--json")
     assert "encoding_seconds" not in json.loads(features.out)
-    assert re.search(r"effective classes, labelled in \d+\.\d\d s\n", features.err)
+    assert re.search(r"%\), labelled in \d+\.\d\d s\n", features.err)
 
 
 def test_options_of_extraction(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,10 +33,14 @@ def test_the_summary_shows_classes_in_doubt_and_ends_with_the_verdict(file: Path
     ran = run("adapt", file, *METHOD)
     result = kedge.adapt(kedge.FeatureSet.load(file), method="stata")
     lines = ran.err.splitlines()
-    at = lines.index(f"{len(result.classes)} classes found; worth a look:")
+    assert lines[0].startswith("60 images, 5 classes, method stata: ")
+    assert "effective classes" not in ran.err  # those found are counted
+    at = lines.index(f"{len(result.classes)} classes found; worth a look (the least evidence from zero-shot first):")
     assert lines[at + 1].split() == ["class", "count", "evidence", "example"]
     first = result.classes[0]
-    assert lines[at + 2].split()[-1] == f"birds/{first.example}.jpg"
+    assert lines[at + 2].split()[-3:] == [
+        f"{first.count:.1f}", f"{first.evidence:.2f}", f"birds/{first.example}.jpg"
+    ]  # fmt: skip
     assert lines[-1] == result.verdict.sentence
     assert "trust" not in ran.err
 
@@ -54,7 +58,7 @@ def test_json_has_all_of_it(file: Path) -> None:
 
 def test_review_lists_images_and_why(file: Path) -> None:
     lines = run("adapt", file, *METHOD, "--review", 30, "--out", file.parent / "l.csv").err.splitlines()
-    at = lines.index("images most worth a look:")
+    at = lines.index("images most worth a look (if one that is typical is wrong, its class may not be there):")
     listed = lines[at + 2 : at + 32]
     assert [line.split()[0] for line in listed] == [
         row["image"]
@@ -62,6 +66,27 @@ def test_review_lists_images_and_why(file: Path) -> None:
     ]
     assert "typical of its class" in listed[0]
     assert "uncertain: " in listed[-1]
+    assert all(len(line) <= 100 for line in lines[at : at + 32])
+
+
+def test_the_summary_says_what_a_person_said(file: Path, tmp_path: Path) -> None:
+    known = tmp_path / "known.csv"
+    known.write_text(f"image,label\nbirds/1.jpg,{NAMES[1]}\nbirds/2.jpg,none\n")
+    told = run("adapt", file, *METHOD, "--known", known, "--absent", NAMES[0]).err
+    assert f"60 images, {len(NAMES)} classes ({len(NAMES) - 1} can occur), method stata: " in told
+    assert "known: 2 labels\nnone of these: 1 image (1.7 %)\n" in told
+    for nothing in ("image,label\nbirds/1.jpg\n", "image,label,true_label\nbirds/1.jpg,ash,\n"):
+        known.write_text(nothing)
+        told = run("adapt", file, *METHOD, "--known", known).err
+        assert f"note: {known} has no label for any of these images\n" in told
+
+
+def test_many_classes_are_all_in_the_file(tmp_path: Path) -> None:
+    kedge.simulate(n=200, k=20, seed=0).save(tmp_path / "many.safetensors")
+    found = tmp_path / "found.csv"
+    assert "zero-shot first; all with --classes-out):" in run("adapt", tmp_path / "many.safetensors", *METHOD).err
+    told = run("adapt", tmp_path / "many.safetensors", *METHOD, "--classes-out", found).err
+    assert f"zero-shot first; all in {found}):" in told
 
 
 def test_classes_are_written_edited_and_read_back(file: Path, tmp_path: Path) -> None:
@@ -123,13 +148,16 @@ def test_rejected_images_are_none_of_these(file: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--reject", "0"], "reject must be greater than 0; got 0.0"),
-        (["--reject", "2"], "reject must be at most 1; got 2.0"),
+        (["--reject", "0"], "--reject must be greater than 0; got 0.0"),
+        (["--reject", "2"], "--reject must be at most 1; got 2.0"),
         (["--review", "0"], "--review must be at least 1; got 0"),
         (["--present", "nothing"], "--present has 'nothing', which is no class; choose from"),
         (["--known", "none.csv"], "no file none.csv"),
         (["--known", "known.csv", "--method", "tda"], "method 'tda' does not use known labels"),
-        (["--known", "known.csv", "--absent", NAMES[1]], "which is not among the classes that can occur"),
+        (
+            ["--known", "known.csv", "--absent", NAMES[1]],
+            f"known.csv, line 2: the image 'birds/1.jpg' is known to be {NAMES[1]!r}, which is not among",
+        ),
         (["--classes-out", "found.txt"], "cannot write found.txt: the classes found are a table"),
         (["--classes-out", "gone/found.csv"], "cannot write gone/found.csv: there is no folder gone"),
     ],

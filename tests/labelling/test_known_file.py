@@ -28,6 +28,8 @@ def read(folder: Path, text: str, images: Sequence[str | int] = IMAGES, skipped:
     [
         ("image,label\na/0.jpg,dog\nb/0.jpg,none\n", {0: 1, 2: NONE}),
         ("\ufeffLabel, Image \nPolar_Bear, a/1.jpg \n", {1: 2}),  # as spreadsheets and people write
+        ("\ufeffimage;label\na/0.jpg;dog\nb/0.jpg;none\n", {0: 1, 2: NONE}),  # spreadsheets of some countries
+        ("image\tlabel\na/0.jpg\tdog\n", {0: 1}),
         ("image,label\na/0.jpg,\n\na/1.jpg,None of these\n", {1: NONE}),
         ("image,label\n'=x.jpg,'=fox\n", {4: 3}),  # neutral, as kedge writes it
         ("image,label\n=x.jpg,=fox\n", {4: 3}),
@@ -70,6 +72,13 @@ def test_what_is_refused(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(KedgeError, match=re.escape(message)) as caught:
         read(tmp_path, text)
     assert "\n" not in str(caught.value)
+
+
+def test_a_known_class_that_cannot_occur_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "known.csv").write_text("image,label\na/0.jpg,none\na/1.jpg,dog\nb/0.jpg,cat\n")
+    with pytest.raises(KedgeError, match=r"known.csv, line 4: the image 'b/0.jpg' is known to be 'cat', which is not"):
+        read_known(tmp_path / "known.csv", IMAGES, HEAD, present=[1, 2])
+    assert len(read_known(tmp_path / "known.csv", IMAGES, HEAD, present=[0, 1])) == 3
 
 
 def test_images_without_paths_have_numbers(tmp_path: Path) -> None:
@@ -118,6 +127,11 @@ class TestClasses:
         [
             ("cta", None, "--present has 'cta', which is no class; did you mean 'cat'?"),
             ("dog", "dog", "no class can occur: dog leaves none"),
+            (
+                None,
+                "all.csv",
+                "no class in all.csv has present = no. Write no for those that cannot occur, or name them.",
+            ),
             ("odd.csv", None, "odd.csv, line 3: present is 'perhaps'. Write yes or no."),
             ("wrong.csv", None, "wrong.csv, line 2 has 'mouse', which is no class; choose from cat, dog"),
             ("other.csv", None, "other.csv has no column 'class'; found name"),
@@ -129,6 +143,7 @@ class TestClasses:
     ) -> None:
         monkeypatch.chdir(tmp_path)
         Path("odd.csv").write_text("class,present\ncat,yes\ndog,perhaps\n")
+        Path("all.csv").write_text("class,present\ncat,yes\ndog,yes\n")
         Path("wrong.csv").write_text("class\nmouse\n")
         Path("other.csv").write_text("name\nmouse\n")
         with pytest.raises(KedgeError, match=re.escape(message)):

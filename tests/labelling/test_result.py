@@ -70,6 +70,8 @@ def test_runner_up_and_margin() -> None:
     assert result.runner_up[0] == best.indices[0, 1]
     assert result.margin[0] == best.values[0, 0] - best.values[0, 1]
     assert (result.runner_up[1], result.margin[1]) == (-1, 1)  # no other class has any probability
+    for method in ("kedge", "stata"):  # these leave other classes 1e-30
+        assert kedge.adapt(X, T, method, known={1: 2, 4: kedge.NONE}).runner_up[[1, 4]].tolist().count(-1) == 1
     one = kedge.adapt(X, T[:1], "zero-shot")
     assert set(one.runner_up.tolist()) == {-1}
     assert set(one.margin.tolist()) == {1}
@@ -98,6 +100,7 @@ class TestReject:
         monkeypatch.setattr("kedge.labelling.result.none_scores", lambda _: pytest.fail("computed again"))
         assert torch.equal(found.none, strange)
         assert found.verdict.numbers["none"] == 0  # of the images that were kept
+        assert found.verdict.numbers["rejected"] == 3 / 12
 
     def test_what_a_person_says_stands(self, strange: Tensor) -> None:
         found = kedge.adapt(X, T, "stata", reject=0.5, known={2: 3, 0: kedge.NONE})
@@ -113,6 +116,7 @@ class TestReject:
         assert set(found.labels.tolist()) == {-1}
         assert torch.equal(found.probs, kedge.adapt(X, T, Running()).probs)
         assert found.classes == ()
+        assert found.verdict.level == "do not use"  # not "every label is known"
 
     def test_on_a_stream_they_do_not_enter_the_memory(self, strange: Tensor) -> None:
         stream, other = kedge.Stream(T, Running()), kedge.Stream(T, Running())

@@ -445,6 +445,7 @@ def test_repr_is_a_few_lines() -> None:
     text = "TextHead: 7 classes, dimension 16, logit scale 50\n  classes cat, dog, bird, fish, cow, … (2 more)"
     assert repr(head) == text
     assert repr(stream) == f"Stream: ZeroShot()\n  after 1 batch\n  {text}"
+    assert repr(Stream(head, "zero-shot", present=["dog", "ant"])).endswith("\n  2 of them can occur: see .present")
     assert repr(result) == (
         "Result: 8 images, 7 classes, method zero-shot\n"
         "  0 labels changed\n"

@@ -3,7 +3,8 @@
 n_k = Σ_i z_ik                        expected number of images; a class is found if that is at least ½
 e_k = Σ_i z_ik ŷ_ik / n_k             evidence: what zero-shot thinks of the images that were given to the class
 
-An image that shows none of the classes, as a person said, has no part in it.
+An image that shows none of the classes, as a person said, has no part in it. A class of which an image is known is not
+in doubt: it comes after the others.
 """
 
 from __future__ import annotations
@@ -32,16 +33,23 @@ class FoundClass:
 
 
 def found_classes(answer: Answer) -> tuple[FoundClass, ...]:
-    """The classes with an expected count of at least half an image, the least evidence first."""
+    """The classes with an expected count of at least half an image: the least evidence first, confirmed ones last."""
     counts, evidence = counts_and_evidence(answer)
     found = (counts >= FOUND).nonzero().squeeze(1)
-    order = found[evidence[found].argsort(stable=True)]
+    order = found[(evidence + confirmed(answer))[found].argsort(stable=True)]  # evidence is at most 1
     sure = answer.z.index_select(1, order).masked_fill_((answer.given == NONE)[:, None], -1.0)
     names = answer.head.class_names
     return tuple(
         FoundClass(k, names[k] if names else f"class {k}", float(counts[k]), float(evidence[k]), int(example))
         for k, example in zip(order.tolist(), sure.argmax(dim=0), strict=True)
     )
+
+
+def confirmed(answer: Answer) -> Tensor:
+    """Is an image of the class known? k, bool."""
+    found = torch.zeros_like(answer.z[0], dtype=torch.bool)
+    found[answer.given[answer.given >= 0]] = True
+    return found
 
 
 def counts_and_evidence(answer: Answer) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .answer import Answer
-from .classes import counts_and_evidence
+from .classes import confirmed, counts_and_evidence
 
 
 def review_order(answer: Answer) -> Tensor:
@@ -19,12 +19,10 @@ def review_order(answer: Answer) -> Tensor:
     labels, confidence = answer.labels, answer.z.amax(dim=1)
     evidence = counts_and_evidence(answer)[1]
     typical = confidence * answer.zero_shot.gather(1, labels[:, None]).squeeze(1)
-    confirmed = torch.zeros_like(evidence, dtype=torch.bool)
-    confirmed[answer.given[answer.given >= 0]] = True
 
     images = answer.unknown.nonzero().squeeze(1)
     images = images[confidence[images].argsort(stable=True)]  # the order of the rest
-    asked = images[~confirmed[labels[images]]]
+    asked = images[~confirmed(answer)[labels[images]]]
     asked = asked[typical[asked].argsort(descending=True, stable=True)]
     asked = asked[labels[asked].argsort(stable=True)]  # class by class, the most typical image first
     first = torch.ones_like(asked, dtype=torch.bool)

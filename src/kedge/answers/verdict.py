@@ -11,6 +11,8 @@
 | one_label  | share of the most frequent label                                                                      |
 | none       | share of images that look like none of the classes: `strangers.THRESHOLD`                             |
 | distance   | from the images that the encoder knows, 1 is usual; only if the encoder says which it knows           |
+| rejected   | share of images that were taken out by `reject`, of these and those left; only if there are any       |
+| listed     | mean zero-shot probability, among all classes, of those that can occur; only if not all can           |
 
 The expected accuracy is ½ (confidence + zero_shot): a solver that sees the whole batch is too sure, zero-shot is not
 sure enough. A method with a temperature has done the same, so there it is the confidence. A batch differs from it by
@@ -18,6 +20,8 @@ ERROR in the mean (`benchmarks/honest.py`).
 
 *Agreement* is κ = (A − 1/K)/(1 − 1/K), A the share of neighbours with the same label, divided by what κ could be with
 so few images of a class: min(1, (n/K̂ − 1)/m), K̂ the effective number of labels. With n < 2 K̂ it is not judged.
+
+If one class alone can occur, its probability is 1 whatever the images show: then no accuracy is promised.
 """
 
 from __future__ import annotations
@@ -45,6 +49,7 @@ CHANCE, SELDOM = 0.1, 0.3  # `agreement`: below, neighbours agree by chance; sel
 UNSURE = 0.6  # expected accuracy: below, neighbours that agree by chance are a reason not to use the labels
 SOME, MOST = 0.15, 0.5  # `none`: above, weak; do not use
 ONE_LABEL, SEVERAL = 0.9, 10  # `one_label`: above, weak; among so many images
+LISTED = 0.25  # `listed`: below, weak. Right lists of 2 to 20 classes have 0.3 to 0.8, wrong ones 0 to 0.2
 SUPPORTED, GOOD = 0.45, 0.65  # least support and least expected accuracy of good labels
 
 
@@ -61,22 +66,44 @@ class Verdict:
         return self.sentence
 
 
-def verdict(answer: Answer, none: Tensor | None = None) -> Verdict:
-    """Judge the labels of a batch. none: its scores, if they are there already."""
+def verdict(answer: Answer, none: Tensor | None = None, rejected: int = 0) -> Verdict:
+    """Judge the labels of a batch.
+
+    none: its scores, if they are there already. rejected: how many images were taken out; they are NONE in the answer.
+    """
     rows = answer.unknown.nonzero().squeeze(1)
+    if len(rows) == 0 and rejected:
+        return Verdict("do not use", f"Do not use: {_taken_out(1.0)}.", 0.0, {"images": 0, "rejected": 1.0})
     if len(rows) == 0:
         return Verdict("good", "Good: every label is known.", 1.0, {"images": 0})
     numbers = _numbers(answer, rows, none_scores(answer) if none is None else none)
+    if rejected:
+        numbers["rejected"] = rejected / (rejected + len(rows))
     accuracy = numbers["confidence"]
     if not answer.tempered:
         accuracy = (accuracy + numbers["zero_shot"]) / 2
     if reasons := _against_use(numbers, accuracy):
         return Verdict("do not use", f"Do not use: {'; '.join(reasons)}.", accuracy, numbers)
-    likely = f"about {100 * accuracy:.0f} % of the labels are likely to be right (± {100 * ERROR:.0f} points)"
     reasons = _doubts(answer, rows, numbers)
-    if reasons or accuracy < GOOD:
-        return Verdict("weak", f"Weak: {'; '.join([likely, *reasons])}.", accuracy, numbers)
-    return Verdict("good", f"Good: {likely}, and no warning sign was found.", accuracy, numbers)
+    if answer.classes > 1:
+        reasons.insert(0, likely := _likely(numbers, accuracy))
+        if len(reasons) == 1 and accuracy >= GOOD:
+            out = f"; {_taken_out(numbers['rejected'])}" if rejected else ""
+            return Verdict("good", f"Good: {likely}, and no warning sign was found{out}.", accuracy, numbers)
+    return Verdict("weak", f"Weak: {'; '.join(reasons)}.", accuracy, numbers)
+
+
+def _taken_out(share: float) -> str:
+    """How many images were rejected, in words."""
+    return f"{percent(share)} of the images were taken out, since they look like none of the classes"
+
+
+def _likely(numbers: dict[str, float], accuracy: float) -> str:
+    """The expected accuracy in words."""
+    error = f"(± {100 * ERROR:.0f} points)"
+    if numbers["images"] == 1:
+        return f"the label is right with a probability of about {100 * accuracy:.0f} % {error}"
+    return f"about {100 * accuracy:.0f} % of the labels are likely to be right {error}"
 
 
 def _numbers(answer: Answer, rows: Tensor, none: Tensor) -> dict[str, float]:
@@ -98,6 +125,8 @@ def _numbers(answer: Answer, rows: Tensor, none: Tensor) -> dict[str, float]:
         found["agreement"] = agree
     if answer.familiar is not None:
         found["distance"] = answer.familiar.distance_ratio(answer.features[rows])
+    if answer.present is not None:
+        found["listed"] = _mean(answer.zero_shot[rows].index_select(1, answer.present).sum(dim=1))
     return found
 
 
@@ -136,6 +165,14 @@ def _doubts(answer: Answer, rows: Tensor, numbers: dict[str, float]) -> list[str
     found = []
     if numbers["images"] == 1:
         found.append("a single image can be compared with no other")
+    if answer.classes == 1:
+        found.append("only one class can occur, so all images get its label, whatever they show")
+        return found
+    if numbers.get("listed", 1.0) < LISTED:
+        found.append(
+            f"the encoder alone gives {percent(1 - numbers['listed'])} of the probability to classes that cannot "
+            "occur, so check the list of those that can"
+        )
     if numbers["decided"] < LITTLE:
         found.append("the encoder is undecided about most images")
     elif numbers["support"] < SUPPORTED:
@@ -148,6 +185,8 @@ def _doubts(answer: Answer, rows: Tensor, numbers: dict[str, float]) -> list[str
         found.append(f"{percent(numbers['one_label'])} of the images have the label {shown(name)}")
     if numbers["none"] > SOME:
         found.append(f"{percent(numbers['none'])} of the images look like none of the classes")
+    if numbers.get("rejected", 0.0) > MOST:
+        found.append(_taken_out(numbers["rejected"]))
     return found
 
 

@@ -32,7 +32,9 @@ class Feedback:
         _check_choice("known_by", self.known_by, get_args(KnownBy))
         _check_choice("oracle_classes", self.oracle_classes, get_args(OracleClasses))
         if self.known_by and not self.known:
-            raise SettingError(f"known_by is {self.known_by!r}, but no labels are known. Say how many: known=5.")
+            raise SettingError(
+                f"known_by is {self.known_by!r}, but no labels are known. Say how many: known=5 (--known 5)."
+            )
         if self.known and not self.known_by:
             object.__setattr__(self, "known_by", "random")
 

@@ -148,12 +148,12 @@ def adapt(
     if classes_out:
         check_class_file(classes_out)
     listed = whole("--review", JSON_REVIEW if review is None else review, 1, MOST_IMAGES)
-    said: dict[str, Any] = {"reject": checked_threshold(reject)}
+    said: dict[str, Any] = {"reject": checked_threshold(reject, "--reject")}
 
     def read_said(head: TextHead, images: Sequence[str | int], skipped: Iterable[str] = ()) -> None:
         """Read what the user says of these classes and images."""
         said["present"] = read_present(present, absent, head)
-        said["known"] = None if known is None else read_known(known, images, head, skipped)
+        said["known"] = None if known is None else read_known(known, images, head, skipped, said["present"])
 
     adapts_encoder = chosen.traits.needs == "encoder"
     for_images: dict[str, Any] = {
@@ -212,10 +212,11 @@ def adapt(
             predictions.write_csv(rows_out, raw_csv, all_rows)
     if not quiet:
         _show_summary(summary)
-        _show_classes(summary["classes_found"])
+        if known and not said["known"]:
+            tell(f"note: {known} has no label for any of these images")
+        _show_classes(summary["classes_found"], classes_out)
         if review:
-            tell("images most worth a look:")
-            tell_table(summary["review"])
+            _show_review(summary["review"])
         show_skipped(predictions.skipped)
         for made in filter(None, (file, sort_into, keep_features, classes_out)):
             tell(f"→ {made}")
@@ -233,12 +234,19 @@ def _refuse(options: Mapping[str, Any], reason: str) -> None:
 def _show_summary(summary: Mapping[str, Any]) -> None:
     images, changed = summary["images"], summary["changed"]
     encoded = f"encoded in {summary['encoding_seconds']:.2f} s, " if "encoding_seconds" in summary else ""
+    can_occur = f" ({summary['present']:,} can occur)" if summary["present"] < summary["classes"] else ""
     tell(
-        f"{count(images, 'image')}, {count(summary['classes'], 'class')}, method {summary['method']}: "
+        f"{count(images, 'image')}, {count(summary['classes'], 'class')}{can_occur}, method {summary['method']}: "
         f"{count(changed, 'label')} changed ({percent(changed / images)}), "
-        f"{summary['effective_classes']:.1f} effective classes, {encoded}labelled in {summary['seconds']:.2f} s"
+        f"{encoded}labelled in {summary['seconds']:.2f} s"
     )
     tell("labels: " + first_few([f"{name} {times:,}" for name, times in summary["label_counts"].items()], SHOWN_LABELS))
+    if summary["known"]:
+        tell(f"known: {count(summary['known'], 'label')}")
+    if summary["none_of_these"]:
+        tell(
+            f"none of these: {count(summary['none_of_these'], 'image')} ({percent(summary['none_of_these'] / images)})"
+        )
     if summary["accuracy"] is not None:
         before, after = summary["zero_shot_accuracy"], summary["accuracy"]
         tell(f"accuracy: {percent(before)} zero-shot, {percent(after)} adapted")
@@ -254,11 +262,25 @@ def _show_summary(summary: Mapping[str, Any]) -> None:
         tell(f"did not converge in {count(summary['iterations'], 'iteration')}{moved}")
 
 
-def _show_classes(rows: Sequence[Mapping[str, Any]]) -> None:
+def _show_classes(rows: Sequence[Mapping[str, Any]], file: Path | None) -> None:
     if not rows:
         tell("no class found")
         return
-    more = f" (the first {SHOWN_CLASSES}; all with --classes-out)" if len(rows) > SHOWN_CLASSES else ""
-    tell(f"{count(len(rows), 'class')} found; worth a look{more}:")
-    columns = ("class", "count", "evidence", "example")
-    tell_table([{name: row[name] for name in columns} for row in rows[:SHOWN_CLASSES]])
+    more = f"; all {f'in {file}' if file else 'with --classes-out'}" if len(rows) > SHOWN_CLASSES else ""
+    tell(f"{count(len(rows), 'class')} found; worth a look (the least evidence from zero-shot first{more}):")
+    tell_table(
+        [
+            {
+                "class": row["class"],
+                "count": f"{row['count']:.1f}",
+                "evidence": f"{row['evidence']:.2f}",
+                "example": row["example"],
+            }
+            for row in rows[:SHOWN_CLASSES]
+        ]
+    )
+
+
+def _show_review(rows: Sequence[Mapping[str, Any]]) -> None:
+    tell("images most worth a look (if one that is typical is wrong, its class may not be there):")
+    tell_table([{**row, "probability": f"{row['probability']:.2f}"} for row in rows])

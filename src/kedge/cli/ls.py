@@ -20,7 +20,9 @@ def ls_methods(
     """List the methods, or the settings of one.
 
     The list includes methods of installed packages. Settings are for `--set` and `--method NAME:SETTING=VALUE`.
-    A wrapper takes another method: `--method WRAPPER:METHOD`.
+    A wrapper takes another method: `--method WRAPPER:METHOD`. known: labels that a person gives are used.
+    by_class: its memory lets the classes that can occur change along a stream. graded: false gives labels without
+    probabilities.
 
     \b
     Example: kedge ls methods stata

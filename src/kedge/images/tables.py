@@ -10,6 +10,8 @@ from ..errors import FileError
 from ..files import existing
 from ..words import without_neutral
 
+_SEPARATORS = ",;\t"
+
 
 class Table(NamedTuple):
     """The rows of a CSV file, each with its line number; fields without spaces around them, and never neutralised."""
@@ -26,11 +28,13 @@ class Table(NamedTuple):
 
 
 def read_table(path: str | Path) -> Table:
-    """Read a CSV file with a header."""
+    """Read a CSV file with a header: with commas, or the semicolons or tabs that some spreadsheets write."""
     path = existing(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
+            header = file.readline()
+            file.seek(0)
+            reader = csv.reader(file, delimiter=next((mark for mark in _SEPARATORS if mark in header), ","))
             columns = [column.strip().lower() for column in next(reader, [])]
             rows = [(reader.line_num, [without_neutral(field).strip() for field in row]) for row in reader if row]
     except (UnicodeDecodeError, csv.Error) as error:

@@ -40,6 +40,8 @@ def read_present(present: str | None, absent: str | None, head: TextHead) -> lis
 def _numbers(given: str, wanted: Sequence[str], head: TextHead, option: str) -> set[int]:
     """The classes named; of a file with the column present, those whose entry is one of `wanted`."""
     found = [class_numbers(name, head, where) for where, name in _names(given, wanted, option)]
+    if wanted is NO and not found:
+        raise FileError(f"no class in {given} has present = no. Write no for those that cannot occur, or name them.")
     return {number for numbers in found for number in numbers}
 
 

@@ -30,11 +30,11 @@ def review_rows(predictions: Predictions, most: int) -> list[dict[str, Any]]:
         runner_up, label = int(result.runner_up[image]), int(answer.labels[image])
         probability = float(result.probs[image, label])
         if label not in seen:  # the order begins with an image of each class
-            why = "typical of its class: if it is wrong, the class may not be there"
+            why = "typical of its class"
         elif runner_up < 0:
             why = "among the least certain"
         else:
-            why = f"uncertain: {names[runner_up]} has {float(result.probs[image, runner_up]):.2f}"
+            why = f"uncertain: {names[runner_up]} {float(result.probs[image, runner_up]):.2f}"
         seen.add(label)
         row = {"image": predictions.image_names[image], "label": predictions.names[image]}
         rows.append({**row, "probability": round(probability, 3), "why": why})

@@ -27,9 +27,16 @@ SUGGESTED = 5000  # a name like one of so many can be suggested at once
 
 
 def read_known(
-    path: str | Path, images: Sequence[str | int], head: TextHead, skipped: Iterable[str] = ()
+    path: str | Path,
+    images: Sequence[str | int],
+    head: TextHead,
+    skipped: Iterable[str] = (),
+    present: Sequence[int] | None = None,
 ) -> dict[int, int]:
-    """Known labels by the number of the image. skipped: images that could not be read; their rows are left out."""
+    """Known labels by the number of the image.
+
+    skipped: images that could not be read; their rows are left out. present: the classes that can occur; None: all.
+    """
     table = read_table(path)
     table.require("image", "image,label")
     own = "true_label" in table.columns
@@ -56,6 +63,11 @@ def read_known(
             raise FileError(f"{where}: {_unclear(image, found, images)}")
         if label not in numbers:
             numbers[label] = _class_number(label, head, where)
+            if present is not None and numbers[label] not in (NONE, *present):
+                raise FileError(
+                    f"{where}: the image {image!r} is known to be {label!r}, which is not among the classes that can "
+                    "occur. Add it to those, or correct the label."
+                )
         before = rows.setdefault(found[0], (line, image, label))
         if before[1] != image:
             raise FileError(

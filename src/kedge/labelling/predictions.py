@@ -184,6 +184,7 @@ class Predictions:
             **self.result.info,
             "images": len(self.features),
             "classes": self.features.head.k,
+            "present": self.result.answer.classes,
             "changed": self.result.changed,
             "known": int((~asked).sum()),
             "none_of_these": int((self.labels == NO_CLASS).sum()),

@@ -63,13 +63,16 @@ class Result(Generic[A]):
     @cached_property
     def verdict(self) -> Verdict:
         """Can the labels be used? A level, a sentence, the expected accuracy, and the numbers behind them."""
-        return verdict(self._settled, torch.as_tensor(self.none, device=self.answer.z.device))
+        settled = self._settled
+        rejected = int((settled.given != self.answer.given).sum())
+        return verdict(settled, torch.as_tensor(self.none, device=self.answer.z.device), rejected)
 
     @cached_property
     def runner_up(self) -> A:
-        """The second most probable class of each image, n; −1 if no other class has any probability."""
+        """The second most probable class of each image, n; −1 if no other has any probability or the class is known."""
         probs, classes = self._best_two
-        return self._like(torch.where(probs[:, 1] > 0, classes[:, 1], NO_CLASS))
+        other = (probs[:, 1] > 0) & (self.answer.given < 0)  # of a known class, some solvers leave others 1e-30
+        return self._like(torch.where(other, classes[:, 1], NO_CLASS))
 
     @cached_property
     def margin(self) -> A:

@@ -97,9 +97,9 @@ def check_known(method: Method, known: Tensor | None) -> None:
         check_needs(method, views=True, encoder=True, known=True)
 
 
-def checked_threshold(reject: float | None) -> float | None:
+def checked_threshold(reject: float | None, name: str = "reject") -> float | None:
     """A threshold of `none` scores, if one is given: above 0, at most 1."""
-    return None if reject is None else float(checked_number("reject", reject, above=0, high=1))
+    return None if reject is None else float(checked_number(name, reject, above=0, high=1))
 
 
 def _zero_shot(batch: Batch) -> Tensor:

@@ -200,7 +200,9 @@ class Stream:
         return result
 
     def __repr__(self) -> str:
-        return f"Stream: {self.method!r}\n  after {count(self.steps, 'batch')}\n  {self.head!r}"
+        present = self.present
+        can_occur = "" if present is None else f"\n  {len(present):,} of them can occur: see .present"
+        return f"Stream: {self.method!r}\n  after {count(self.steps, 'batch')}\n  {self.head!r}{can_occur}"
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
