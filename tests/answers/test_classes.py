@@ -32,6 +32,16 @@ def test_a_class_of_half_an_image_is_found_and_the_most_doubtful_is_first() -> N
     assert [found.name for found in found_classes(three(z, y))] == ["cat"]
 
 
+def test_the_label_of_an_image_is_found_however_improbable() -> None:
+    """So that the list, given back as it is, forbids no label."""
+    z = [[0.36, 0.32, 0.32], [0.0, 1.0, 0.0]]
+    assert [(found.name, round(found.count, 2)) for found in found_classes(three(z, z))] == [
+        ("cat", 0.36),
+        ("dog", 1.32),
+    ]
+    assert [found.name for found in found_classes(three(z, z, [NONE, -1]))] == ["dog"]
+
+
 def test_a_class_of_which_an_image_is_known_is_not_in_doubt() -> None:
     z = [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]]
     y = [[0.1, 0.9, 0.0], [0.0, 0.9, 0.1], [0.3, 0.2, 0.5], [0.0, 0.0, 1.0]]

@@ -68,7 +68,7 @@ def test_images_of_no_class_are_left_out_by_every_method(method: str) -> None:
 
 
 def test_a_method_without_the_trait_refuses() -> None:
-    message = r"^method 'tda' does not use known labels\. Leave `known` out, or choose another method\.$"
+    message = r"^method 'tda' does not use known labels\. Leave `known` out, or choose one that does: see `kedge ls met"
     with pytest.raises(InputError, match=message):
         kedge.adapt(X, T, "tda", known=KNOWN)
     stream = kedge.Stream(method="tda", text_features=T)

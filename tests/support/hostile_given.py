@@ -105,6 +105,8 @@ def _outcome(trial: Trial) -> str:
             return f"step {number}: a score that is not from 0 to 1"
         if sorted(result.review.tolist()) != answer.unknown.nonzero().squeeze(1).tolist():
             return f"step {number}: the review order is not all images that are not known"
-        if not result.verdict.sentence.endswith(".") or any(each.count < 0.5 for each in result.classes):
-            return f"step {number}: a verdict that is no sentence, or a class that was not found"
+        if not result.verdict.sentence.endswith("."):
+            return f"step {number}: a verdict that is no sentence"
+        if not set(torch.as_tensor(result.labels).tolist()) <= {-1, *(each.number for each in result.classes)}:
+            return f"step {number}: a label that is not among the classes found"
     return ""

@@ -1,9 +1,10 @@
 """The classes found in a batch, those most in doubt first: what a person can confirm or take out in half a minute.
 
-n_k = Σ_i z_ik                        expected number of images; a class is found if that is at least ½
+n_k = Σ_i z_ik                        expected number of images
 e_k = Σ_i z_ik ŷ_ik / n_k             evidence: what zero-shot thinks of the images that were given to the class
 
-An image that shows none of the classes, as a person said, has no part in it. A class of which an image is known is not
+A class is found if n_k is at least ½, or if it is the label of an image. An image that shows none of the classes, as a
+person said, has no part in it. A class of which an image is known is not
 in doubt: it comes after the others.
 """
 
@@ -33,9 +34,11 @@ class FoundClass:
 
 
 def found_classes(answer: Answer) -> tuple[FoundClass, ...]:
-    """The classes with an expected count of at least half an image: the least evidence first, confirmed ones last."""
+    """The classes found: the least evidence first, confirmed ones last."""
     counts, evidence = counts_and_evidence(answer)
-    found = (counts >= FOUND).nonzero().squeeze(1)
+    named = torch.zeros_like(counts, dtype=torch.bool)
+    named[answer.labels[answer.given != NONE]] = True
+    found = (named | (counts >= FOUND)).nonzero().squeeze(1)
     order = found[(evidence + confirmed(answer))[found].argsort(stable=True)]  # evidence is at most 1
     sure = answer.z.index_select(1, order).masked_fill_((answer.given == NONE)[:, None], -1.0)
     names = answer.head.class_names

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 SHOWN_LABELS = 10  # the most frequent ones
 SHOWN_CLASSES = 5  # those most in doubt
+UNSETTLED = 0.05  # change of a probability in the last iteration that is worth a word
 JSON_REVIEW = 20  # images worth a look, if --review does not say how many
 
 
@@ -257,9 +258,8 @@ def _show_summary(summary: Mapping[str, Any]) -> None:
             f"{summary['candidates']} candidate classes per image, {percent(summary['outside'])} of the probability "
             "outside them"
         )
-    if summary.get("converged") is False:
-        moved = f" (probabilities still moved by {summary['change']:.2g})" if "change" in summary else ""
-        tell(f"did not converge in {count(summary['iterations'], 'iteration')}{moved}")
+    if summary.get("change", 0) > UNSETTLED:
+        tell(f"after {count(summary['iterations'], 'iteration')} probabilities still moved by {summary['change']:.2g}")
 
 
 def _show_classes(rows: Sequence[Mapping[str, Any]], file: Path | None) -> None:

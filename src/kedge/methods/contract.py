@@ -188,7 +188,10 @@ def unmet_needs(method: Method, *, views: bool, encoder: bool = False, known: bo
             "Pass images=… and encoder=… with the features, or choose another method."
         )
     if known and not method.traits.known:
-        return f"method {method.name!r} does not use known labels. Leave `known` out, or choose another method."
+        return (
+            f"method {method.name!r} does not use known labels. Leave `known` out, or choose one that does: "
+            "see `kedge ls methods`."
+        )
     return ""
 
 
