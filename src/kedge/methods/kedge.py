@@ -212,7 +212,7 @@ class Kedge(Configured):
         nearest = nearest_neighbours(x, self.neighbours, search=self.search, compiled=self.compiled)
         raw, log_y = Evidence.of(batch.log_zero_shot, nearest.indices), batch.log_zero_shot
         if self.bias and (w := self._bias_weight(raw, n, k)) > 0:
-            log_y = torch.log_softmax(log_y - w * log_y.exp().mean(dim=0).log_(), dim=1)
+            log_y = unbiased(log_y, w)
         evidence = raw if log_y is batch.log_zero_shot else Evidence.of(log_y, nearest.indices)
         decided, visual = self._trust(evidence)
         prior = Prior.of(evidence._replace(decided=decided, share=raw.share), n, k)
@@ -327,6 +327,13 @@ class Kedge(Configured):
                 log_p -= z_a * (prior.weight * d / (n_a + self.alpha))
             unary = anchored.index_copy(1, present, log_y.index_select(1, present).add_(log_p, alpha=cooling))
         return z, scores, largest_change(z, before)
+
+
+def unbiased(log_y: Tensor, w: float) -> Tensor:
+    """The bias step: log softmax( log ŷ − w log mean_i ŷ_i ), n×k. A class that no image can be of stays so."""
+    mean = log_y.exp().mean(dim=0).clamp_min_(torch.finfo(log_y.dtype).tiny)  # 0 has no logarithm
+    out = log_y - w * mean.log_()
+    return torch.log_softmax(out, dim=1)
 
 
 def smooth(u: float) -> float:
