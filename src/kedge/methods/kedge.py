@@ -225,7 +225,7 @@ class Kedge(Configured):
         else:
             with recommending(x) if self.compiled else nullcontext():
                 z, scores, change = self._solve(past, batch, log_y, nearest, visual, prior)
-        honest, heat = tempered(scores, z, batch) if self.honest else (z, 1.0)
+        honest, heat = tempered(scores, z, batch, compiled=self.compiled) if self.honest else (z, 1.0)
         info = {
             **outcome(change, self.iterations, SETTLED),
             "effective_classes": effective_classes(z.sum(dim=0)),
