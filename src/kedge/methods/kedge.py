@@ -83,7 +83,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ..arrays import effective_classes
+from ..arrays import effective_classes, row_blocks
 from ..errors import InputError
 from ..features.text_head import TextHead
 from ..progress import track
@@ -152,7 +152,13 @@ class Prior(NamedTuple):
     def log(self, counts: Tensor, z: Tensor | float) -> Tensor:
         """ρ log[(m + r b)/(m + b)], m = n_k − z_ik, n×k; or k with z = 0."""
         m = (counts - z).clamp_min_(0)
-        return ((m + self.floor) / (m + self.size)).log_().mul_(self.weight)
+        size = m + self.size
+        return m.add_(self.floor).div_(size).log_().mul_(self.weight)
+
+    def add_to(self, scores: Tensor, counts: Tensor, z: Tensor | None) -> None:
+        """Add it to scores (n×k), in blocks of rows: it is never a whole n×k array. z: None for m = n_k."""
+        for rows in row_blocks(scores.shape):
+            scores[rows] += self.log(counts, 0.0 if z is None else z[rows])
 
 
 @dataclass(frozen=True)
@@ -304,19 +310,20 @@ class Kedge(Configured):
         var0 = anchor_variance(batch)
         on_anchors = features.log_density(features.natural_shared(t, var0))
         anchored = on_anchors.mul_(cooling).add_(log_y)  # for classes on their anchors
-        unary, log_prior = anchored, torch.zeros_like(t[:, 0])
+        unary, before, counts = anchored, z, z.sum(dim=0)
 
         for iteration in track(range(self.iterations + 1), "kedge"):
-            before = z
-            for _ in range(self.z_steps):
-                scores = (graph @ z).add_(unary).add_(log_prior)
+            for step in range(self.z_steps):
+                scores = (graph @ z).add_(unary)
+                if prior.weight > 0 and iteration + step > 0:  # the first z-step has no prior
+                    prior.add_to(scores, counts, z if self.leave_one_out else None)
                 z = torch.softmax(scores, dim=1)
                 counts = z.sum(dim=0)
-                log_prior = prior.log(counts, z if self.leave_one_out else 0.0)
             if iteration == self.iterations:
                 break
 
             # M-step, for the classes that are present
+            before, unary, scores = z, anchored, z  # let go of what is no longer needed: each is n×k
             present = (counts > PRESENT).nonzero().squeeze(1)
             z_a, t_a = z.index_select(1, present), t.index_select(0, present)
             n_a = counts.index_select(0, present)
@@ -324,16 +331,17 @@ class Kedge(Configured):
             _, mu, var = anchored_fit(features.centre, moments, n_a, t_a, var0, self.alpha)
             log_p = features.log_density(features.natural(mu, var, var0))
             if self.leave_one_out:
-                log_p -= z_a * (prior.weight * d / (n_a + self.alpha))
+                log_p.addcmul_(z_a, prior.weight * d / (n_a + self.alpha), value=-1)
+            del z_a
             unary = anchored.index_copy(1, present, log_y.index_select(1, present).add_(log_p, alpha=cooling))
+            del log_p
         return z, scores, largest_change(z, before)
 
 
 def unbiased(log_y: Tensor, w: float) -> Tensor:
     """The bias step: log softmax( log ŷ − w log mean_i ŷ_i ), n×k. A class that no image can be of stays so."""
     mean = log_y.exp().mean(dim=0).clamp_min_(torch.finfo(log_y.dtype).tiny)  # 0 has no logarithm
-    out = log_y - w * mean.log_()
-    return torch.log_softmax(out, dim=1)
+    return torch.log_softmax(log_y - w * mean.log_(), dim=1)
 
 
 def smooth(u: float) -> float:
