@@ -12,7 +12,7 @@ comes from the batch has a weight between 0 and 1, the trust in the batch:
 | x_i, t_k  | `x`, `t`     | n×d, k×d | unit image features, unit text prototypes                                  |
 | ŷ_i, z_i  | `log_y`, `z` | n×k   | zero-shot probabilities after the bias step, as logarithms; assignments       |
 | μ_k, Σ_k  | `mu`, `var`  | a×d   | mean and diagonal covariance of the a classes that are present                |
-| Σ'        | `var0`       | d     | the anchors' shared diagonal covariance                                       |
+| Σ'        | `var0`       | d     | the anchors' shared diagonal covariance, of ŷ before the bias step            |
 | n_k       | `counts`     | k     | Σ_i z_ik, images of class k                                                   |
 | K̂, q      | `classes`    |       | effective number of classes by text alone; K̂/K, the chance that one is there  |
 | r, b, ρ   | `Prior`      |       | the prior on presences and its weight                                         |
@@ -29,12 +29,14 @@ before the solve.
 *Presences.* Each class is more or less present, θ_k ~ Beta(r b, (1 − r) b), on its own: P(z) = Π_k E[θ_k^{n_k}]. So an
 image joins class k with probability (m + r b)/(m + b), m the other images of the class. An image alone in its class
 pays log r; a class of many more than b images gains nothing by growing. (Proportions would: there a class grows by
-taking from others.) All from ŷ alone:
+taking from others.) F is this for soft counts: F′(n) = log[(n + r b)/(n + b)]. All from ŷ alone:
 
     π ← mean_i ŷ_i;  five times π_k ← mean_i ŷ_ik π_k / Σ_l ŷ_il π_l;   K̂ = exp H(π)
     b = (n/K̂)/(1 − c̄),  c̄ = mean_i max_k ŷ_ik    images of a class that is there; more, as far as zero-shot can count
     r = q/(q + (1 − q)(1 + b))            chance that a class is there though no other image shows it
     ρ = decided · (1 − q) · (1 − e^{−n/K̂}) · (1 − even)    zero-shot says something · few classes · an image has company
+
+(To 1 − c̄ 1e-3 is added, and to r b 1e-6. `even`, below, is from before the bias step. The first z-step has no prior.)
 
 *An image is judged by the others.* m leaves image i out of its own class. Image i is also part of that class's mean and
 variance, which raises log p_ik by about d z_ik/(n_k + α) through each; half of the sum is taken back, with weight ρ.
@@ -43,7 +45,7 @@ variance, which raises log p_ik by about d z_ik/(n_k + α) through each; half of
 
     log ŷ ← log softmax( log ŷ − w log mean_i ŷ_i )
     w = decided · even · s((κ/reach − 0.1)/0.4) · s((q + c̄ − 0.8)/0.2)
-    even = clip(2 − share/0.05)                           is mean ŷ even? Then all classes are there, and ρ = 0
+    even = clip(2 − share/0.05, 0, 1)                     is mean ŷ even? Then all classes are there, and ρ = 0
     share = (log K − H(mean ŷ)) / (log K − mean H(ŷ))     how much of zero-shot's information is about proportions
     reach = min(1, max(n/K − 1, 0)/m)                     neighbour agreement possible if all K classes were present
 
@@ -60,7 +62,7 @@ where reach is small. K̂ is less deceived, and the less zero-shot is sure, the 
 
 *Memory* along a stream: see `solve/memory.py`.
 
-*Known labels* have ŷ = 1, count as one image each, are left out of the temperature and always enter the memory.
+*Known labels* have ŷ = 1 and count as one image each. They stay certain, and always enter the memory.
 
 Guaranteed: with m = n_k and without the term d z_ik/(n_k + α), each z-step (for a positive semi-definite graph) and
 each M-step (without unit scaling, of classes that stay present) lowers L or keeps it: F is convex, so its tangent at

@@ -486,7 +486,7 @@ def fit(k: int, n_k: Any, share: Any, data: Data, s: Settings, eta: Rows, f: int
     """From sums to natural parameters of class k: log p / T = y·linear + y²·square − constant, which is returned.
 
     eta[f] (2×d) is Σ_i z_i [y_i, y_i²] before (`share` is 1/Σ_i z_i), and linear and square after. As `anchored_fit`
-    and `log_density` of gaussian.py, and `recalled` of kedge.py.
+    and `log_density` of gaussian.py, and `recalled` of memory.py.
     """
     first, second, t, var0, centre, d = (
         eta[f, 0],
