@@ -11,6 +11,7 @@ import kedge
 from cases import simulated
 from kedge import Batch, Calibrated, SettingError, Stream, TextHead
 from kedge.features.simulate import simulate
+from kedge.methods.contract import IMPOSSIBLE, State, Step
 from kedge.methods.solve.temperature import tempered
 
 SET = simulate(80, 20, k_eff=5, accuracy=0.5, seed=3)
@@ -31,7 +32,7 @@ def test_labels_stay_and_confidence_is_halfway(inner: str) -> None:
 def test_kedge_has_it_built_in() -> None:
     within, around = kedge.adapt(SET), kedge.adapt(SET, method="calibrated:kedge:honest=false")
     assert "heat" in within.info
-    assert (kedge.adapt(SET, method="calibrated:kedge").probs.amax(dim=1) <= within.probs.amax(dim=1) + 1e-6).all()
+    assert torch.equal(kedge.adapt(SET, method="calibrated:kedge").probs, within.probs)  # not lowered twice
     assert torch.equal(around.labels, within.labels)
 
 
@@ -81,6 +82,63 @@ def test_limits_of_the_temperature(dtype: torch.dtype) -> None:
     assert torch.isfinite(tempered(equal, equal.softmax(dim=1), timid)[0]).all()
     single, alone = scores[:, :1], Batch(x, TextHead(t[:1], 1.0))
     assert torch.equal(tempered(single, torch.ones_like(single), alone)[0], torch.ones_like(single))
+
+
+class Sharp(kedge.find_method("zero-shot")):  # type: ignore[misc]
+    """Zero-shot, and four times as sure: a method that labels each image on its own."""
+
+    def step(self, state: State | None, batch: Batch) -> Step:
+        return Step(state, (4 * batch.log_zero_shot).softmax(dim=1), {})
+
+
+def test_an_image_alone_has_the_temperature_it_has_among_others() -> None:
+    method, head = Calibrated(Sharp()), TextHead(SET.head.features, 20.0)
+    assert method.traits.scope == "image"
+    together = method.step(None, Batch(SET.image_features, head)).z
+    assert (together.amax(dim=1) < Sharp().step(None, Batch(SET.image_features, head)).z.amax(dim=1) - 1e-3).all()
+    for i in range(5):
+        alone = method.step(None, Batch(SET.image_features[i : i + 1], head)).z
+        assert torch.equal(alone, together[i : i + 1])
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_heat_rounds_no_label_away(compiled: bool) -> None:
+    """The second-best class is nearly the best, and comes first: of equal ones the first is the label."""
+    x, t = simulated(200, 50)
+    scores = -50 * torch.rand(200, 50, generator=torch.Generator().manual_seed(0)) - 50
+    scores[:, 7] = torch.linspace(-1e-5, -2e-7, 200)
+    scores[:, 9] = 0.0
+    z = scores.softmax(dim=1)
+    cooled, heat = tempered(scores, z, Batch(x.float(), TextHead(t.float(), 1e-3)), compiled=compiled)
+    assert heat > 10
+    assert (z.argmax(dim=1) == 9).all()
+    assert (cooled.argmax(dim=1) == 9).all()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_certain_images_have_no_heat(compiled: bool) -> None:
+    x, t = (each.float() for each in simulated(40, 6, noise=0.5))
+    known = torch.arange(40) % 6
+    scores = torch.full((40, 6), IMPOSSIBLE).scatter_(1, known[:, None], 0.0)
+    cooled, heat = tempered(scores, scores.exp(), Batch(x, TextHead(t), known=known), compiled=compiled)
+    assert heat == 1
+    assert torch.allclose(cooled, scores.exp(), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("k", [2, 3, 10, 1000])
+@pytest.mark.parametrize("spread", [0.1, 3.0, 300.0])
+def test_both_forms_find_the_temperature(k: int, spread: float) -> None:
+    random = torch.Generator().manual_seed(k)
+    x, t = (each.float() for each in simulated(100, k))
+    batch = Batch(x, TextHead(t, 5.0))
+    scores = spread * torch.randn(100, k, generator=random)
+    scores[::3, 1] = scores[::3].amax(dim=1)  # some are tied
+    z = scores.softmax(dim=1)
+    fast, slow = (tempered(scores, z, batch, compiled=compiled)[0] for compiled in (True, False))
+    assert (fast - slow).abs().max() < 1e-5
+    aim = torch.minimum((z.amax(dim=1) + batch.log_zero_shot.amax(dim=1).exp()) / 2, z.amax(dim=1))
+    hottest = (scores / 50).softmax(dim=1).amax(dim=1)
+    assert (slow.amax(dim=1) - aim.maximum(hottest)).abs().max() < 5e-4
 
 
 def test_a_stream_is_saved_and_continued(tmp_path: Path) -> None:

@@ -174,6 +174,19 @@ def test_bias_is_taken_out_of_a_whole_set(shared: Path) -> None:
     assert torch.equal(adapt(few).probs, adapt(few, bias=False).probs)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("known", [False, True])
+def test_a_class_that_no_image_can_be_of_has_no_bias(known: bool, dtype: torch.dtype) -> None:
+    """Its mean ŷ is 0, where the bias step takes a logarithm: labels are known, or the logit scale is large."""
+    labels, t = torch.arange(120) % 29, torch.eye(30, dtype=dtype)  # of 30 classes
+    head = TextHead(t, 20.0 if known else 5000.0)
+    batch = Batch(t[labels], head, known=labels if known else None)
+    step = ALONE.step(ALONE.init(head), batch)
+    assert ALONE._bias_weight(Evidence.of(batch.log_zero_shot, torch.arange(120)[:, None]), 120, 30) > 0.9
+    assert torch.equal(step.z.argmax(dim=1), labels)
+    assert (step.z.amax(dim=1) > 1 - 1e-6).all()
+
+
 def test_noise_does_not_pass_for_all_classes(shared: Path) -> None:
     """70 of 397 classes under noise: mean ŷ is nearly even, and taking it out would cost eight points and more."""
     features = FeatureSet.from_npz(shared / "features" / "sun397_val_vitb32.npz", normalize=True)

@@ -1,6 +1,6 @@
 """calibrated: any method with honest probabilities.
 
-The labels are those of the inner method. Its probabilities are lowered by one temperature per batch, fitted without
+The labels are those of the inner method. Its probabilities are lowered by a temperature for each image, found without
 labels: see `solve/temperature.py`. kedge has this built in (`honest`), so that `calibrated:kedge` changes nothing more.
 
     kedge.adapt(x, t, "calibrated:stata")
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..errors import SettingError
 from ..features.text_head import TextHead
-from .contract import Batch, ChecksState, Method, Prepares, State, Step, Traits
+from .contract import IMPOSSIBLE, Batch, ChecksState, Method, Prepares, State, Step, Traits
 from .settings import Configured
 from .solve.temperature import tempered
 
@@ -41,8 +41,8 @@ class Calibrated(Configured):
 
     @property
     def traits(self) -> Traits:
-        """Those of the inner method; but probabilities depend on the whole batch."""
-        return replace(self.method.traits, scope="batch")
+        """Those of the inner method: the temperature of an image depends on that image alone."""
+        return self.method.traits
 
     def init(self, head: TextHead) -> State | None:
         """The inner method's state."""
@@ -60,8 +60,8 @@ class Calibrated(Configured):
     def step(self, state: State | None, batch: Batch) -> Step:
         """A step of the inner method, then the temperature."""
         step = self.method.step(state, batch)
-        if len(step.z) == 1 or step.z.shape[1] == 1:
+        if "heat" in step.info or step.z.shape[1] == 1:  # it has one already, or nothing to lower
             return step
-        scores = step.z.log() if step.scores is None else step.scores
+        scores = step.z.log().clamp_min_(IMPOSSIBLE) if step.scores is None else step.scores  # no ∞ for compiled code
         z, heat = tempered(scores, step.z, batch)
         return replace(step, z=z, info={**step.info, "heat": heat})

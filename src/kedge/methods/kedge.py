@@ -12,7 +12,7 @@ comes from the batch has a weight between 0 and 1, the trust in the batch:
 | x_i, t_k  | `x`, `t`     | n×d, k×d | unit image features, unit text prototypes                                  |
 | ŷ_i, z_i  | `log_y`, `z` | n×k   | zero-shot probabilities after the bias step, as logarithms; assignments       |
 | μ_k, Σ_k  | `mu`, `var`  | a×d   | mean and diagonal covariance of the a classes that are present                |
-| Σ'        | `var0`       | d     | the anchors' shared diagonal covariance                                       |
+| Σ'        | `var0`       | d     | the anchors' shared diagonal covariance, of ŷ before the bias step            |
 | n_k       | `counts`     | k     | Σ_i z_ik, images of class k                                                   |
 | K̂, q      | `classes`    |       | effective number of classes by text alone; K̂/K, the chance that one is there  |
 | r, b, ρ   | `Prior`      |       | the prior on presences and its weight                                         |
@@ -29,12 +29,14 @@ before the solve.
 *Presences.* Each class is more or less present, θ_k ~ Beta(r b, (1 − r) b), on its own: P(z) = Π_k E[θ_k^{n_k}]. So an
 image joins class k with probability (m + r b)/(m + b), m the other images of the class. An image alone in its class
 pays log r; a class of many more than b images gains nothing by growing. (Proportions would: there a class grows by
-taking from others.) All from ŷ alone:
+taking from others.) F is this for soft counts: F′(n) = log[(n + r b)/(n + b)]. All from ŷ alone:
 
     π ← mean_i ŷ_i;  five times π_k ← mean_i ŷ_ik π_k / Σ_l ŷ_il π_l;   K̂ = exp H(π)
     b = (n/K̂)/(1 − c̄),  c̄ = mean_i max_k ŷ_ik    images of a class that is there; more, as far as zero-shot can count
     r = q/(q + (1 − q)(1 + b))            chance that a class is there though no other image shows it
     ρ = decided · (1 − q) · (1 − e^{−n/K̂}) · (1 − even)    zero-shot says something · few classes · an image has company
+
+(To 1 − c̄ 1e-3 is added, and to r b 1e-6. `even`, below, is from before the bias step. The first z-step has no prior.)
 
 *An image is judged by the others.* m leaves image i out of its own class. Image i is also part of that class's mean and
 variance, which raises log p_ik by about d z_ik/(n_k + α) through each; half of the sum is taken back, with weight ρ.
@@ -43,7 +45,7 @@ variance, which raises log p_ik by about d z_ik/(n_k + α) through each; half of
 
     log ŷ ← log softmax( log ŷ − w log mean_i ŷ_i )
     w = decided · even · s((κ/reach − 0.1)/0.4) · s((q + c̄ − 0.8)/0.2)
-    even = clip(2 − share/0.05)                           is mean ŷ even? Then all classes are there, and ρ = 0
+    even = clip(2 − share/0.05, 0, 1)                     is mean ŷ even? Then all classes are there, and ρ = 0
     share = (log K − H(mean ŷ)) / (log K − mean H(ŷ))     how much of zero-shot's information is about proportions
     reach = min(1, max(n/K − 1, 0)/m)                     neighbour agreement possible if all K classes were present
 
@@ -60,7 +62,7 @@ where reach is small. K̂ is less deceived, and the less zero-shot is sure, the 
 
 *Memory* along a stream: see `solve/memory.py`.
 
-*Known labels* have ŷ = 1, count as one image each, are left out of the temperature and always enter the memory.
+*Known labels* have ŷ = 1 and count as one image each. They stay certain, and always enter the memory.
 
 Guaranteed: with m = n_k and without the term d z_ik/(n_k + α), each z-step (for a positive semi-definite graph) and
 each M-step (without unit scaling, of classes that stay present) lowers L or keeps it: F is convex, so its tangent at
@@ -83,7 +85,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ..arrays import effective_classes
+from ..arrays import effective_classes, row_blocks
 from ..errors import InputError
 from ..features.text_head import TextHead
 from ..progress import track
@@ -152,7 +154,13 @@ class Prior(NamedTuple):
     def log(self, counts: Tensor, z: Tensor | float) -> Tensor:
         """ρ log[(m + r b)/(m + b)], m = n_k − z_ik, n×k; or k with z = 0."""
         m = (counts - z).clamp_min_(0)
-        return ((m + self.floor) / (m + self.size)).log_().mul_(self.weight)
+        size = m + self.size
+        return m.add_(self.floor).div_(size).log_().mul_(self.weight)
+
+    def add_to(self, scores: Tensor, counts: Tensor, z: Tensor | None) -> None:
+        """Add it to scores (n×k), in blocks of rows: it is never a whole n×k array. z: None for m = n_k."""
+        for rows in row_blocks(scores.shape):
+            scores[rows] += self.log(counts, 0.0 if z is None else z[rows])
 
 
 @dataclass(frozen=True)
@@ -212,7 +220,7 @@ class Kedge(Configured):
         nearest = nearest_neighbours(x, self.neighbours, search=self.search, compiled=self.compiled)
         raw, log_y = Evidence.of(batch.log_zero_shot, nearest.indices), batch.log_zero_shot
         if self.bias and (w := self._bias_weight(raw, n, k)) > 0:
-            log_y = torch.log_softmax(log_y - w * log_y.exp().mean(dim=0).log_(), dim=1)
+            log_y = unbiased(log_y, w)
         evidence = raw if log_y is batch.log_zero_shot else Evidence.of(log_y, nearest.indices)
         decided, visual = self._trust(evidence)
         prior = Prior.of(evidence._replace(decided=decided, share=raw.share), n, k)
@@ -225,7 +233,7 @@ class Kedge(Configured):
         else:
             with recommending(x) if self.compiled else nullcontext():
                 z, scores, change = self._solve(past, batch, log_y, nearest, visual, prior)
-        honest, heat = tempered(scores, z, batch) if self.honest else (z, 1.0)
+        honest, heat = tempered(scores, z, batch, compiled=self.compiled) if self.honest else (z, 1.0)
         info = {
             **outcome(change, self.iterations, SETTLED),
             "effective_classes": effective_classes(z.sum(dim=0)),
@@ -304,19 +312,20 @@ class Kedge(Configured):
         var0 = anchor_variance(batch)
         on_anchors = features.log_density(features.natural_shared(t, var0))
         anchored = on_anchors.mul_(cooling).add_(log_y)  # for classes on their anchors
-        unary, log_prior = anchored, torch.zeros_like(t[:, 0])
+        unary, before, counts = anchored, z, z.sum(dim=0)
 
         for iteration in track(range(self.iterations + 1), "kedge"):
-            before = z
-            for _ in range(self.z_steps):
-                scores = (graph @ z).add_(unary).add_(log_prior)
+            for step in range(self.z_steps):
+                scores = (graph @ z).add_(unary)
+                if prior.weight > 0 and iteration + step > 0:  # the first z-step has no prior
+                    prior.add_to(scores, counts, z if self.leave_one_out else None)
                 z = torch.softmax(scores, dim=1)
                 counts = z.sum(dim=0)
-                log_prior = prior.log(counts, z if self.leave_one_out else 0.0)
             if iteration == self.iterations:
                 break
 
             # M-step, for the classes that are present
+            before, unary, scores = z, anchored, z  # let go of what is no longer needed: each is n×k
             present = (counts > PRESENT).nonzero().squeeze(1)
             z_a, t_a = z.index_select(1, present), t.index_select(0, present)
             n_a = counts.index_select(0, present)
@@ -324,9 +333,17 @@ class Kedge(Configured):
             _, mu, var = anchored_fit(features.centre, moments, n_a, t_a, var0, self.alpha)
             log_p = features.log_density(features.natural(mu, var, var0))
             if self.leave_one_out:
-                log_p -= z_a * (prior.weight * d / (n_a + self.alpha))
+                log_p.addcmul_(z_a, prior.weight * d / (n_a + self.alpha), value=-1)
+            del z_a
             unary = anchored.index_copy(1, present, log_y.index_select(1, present).add_(log_p, alpha=cooling))
+            del log_p
         return z, scores, largest_change(z, before)
+
+
+def unbiased(log_y: Tensor, w: float) -> Tensor:
+    """The bias step: log softmax( log ŷ − w log mean_i ŷ_i ), n×k. A class that no image can be of stays so."""
+    mean = log_y.exp().mean(dim=0).clamp_min_(torch.finfo(log_y.dtype).tiny)  # 0 has no logarithm
+    return torch.log_softmax(log_y - w * mean.log_(), dim=1)
 
 
 def smooth(u: float) -> float:

@@ -113,6 +113,16 @@ def test_the_door_in_blocks(
     assert from_file.probs.numpy() == pytest.approx(whole.probs, abs=1e-6)
 
 
+@pytest.mark.parametrize("leave_one_out", [True, False])
+def test_the_prior_and_the_temperature_in_blocks(leave_one_out: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, t = simulated(60, 12, present=3)
+    method = kedge.Kedge(leave_one_out=leave_one_out, compiled=False)
+    whole = kedge.adapt(x, t, method, 20.0)
+    assert whole.info["heat"] > 1.01
+    monkeypatch.setattr(arrays, "BLOCK_ENTRIES", 100)
+    assert torch.allclose(kedge.adapt(x, t, method, 20.0).probs, whole.probs, rtol=0, atol=1e-12)
+
+
 def test_zero_shot_of_a_method_that_does_without() -> None:
     """The result has it, whether or not the method left log ŷ behind."""
 

@@ -486,7 +486,7 @@ def fit(k: int, n_k: Any, share: Any, data: Data, s: Settings, eta: Rows, f: int
     """From sums to natural parameters of class k: log p / T = y·linear + y²·square − constant, which is returned.
 
     eta[f] (2×d) is Σ_i z_i [y_i, y_i²] before (`share` is 1/Σ_i z_i), and linear and square after. As `anchored_fit`
-    and `log_density` of gaussian.py, and `recalled` of kedge.py.
+    and `log_density` of gaussian.py, and `recalled` of memory.py.
     """
     first, second, t, var0, centre, d = (
         eta[f, 0],
@@ -569,16 +569,16 @@ def scores(
 
 
 def tempered(
-    scores: Tensor, target: Tensor, coolest: float, farthest: float, steps: int
+    scores: Tensor, target: Tensor, coolest: float, farthest: float, small: float, steps: int
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """softmax(β_i L_i) (n×k) and β (n), as in temperature.py, for scores (n×k) and c (n)."""
     tables = (scores.contiguous().numpy(), target.contiguous().numpy())
-    z, cooling = _tempered(*tables, F(coolest), F(farthest), steps)
+    z, cooling = _tempered(*tables, F(coolest), F(farthest), F(small), steps)
     return torch.from_numpy(z), torch.from_numpy(cooling)
 
 
 @kernel
-def _tempered(scores: Rows, target: Rows, coolest: Any, farthest: Any, steps: int) -> Any:
+def _tempered(scores: Rows, target: Rows, coolest: Any, farthest: Any, small: Any, steps: int) -> Any:
     n, k = scores.shape[0], np.uint64(scores.shape[1])
     z, cooling = np.empty_like(scores), np.empty(n, F)
     gaps, v, power = np.empty(k, F), np.empty(k, F), np.empty(k, np.int32)
@@ -595,10 +595,10 @@ def _tempered(scores: Rows, target: Rows, coolest: Any, farthest: Any, steps: in
         beta = np.log(max(F(1) / target[i] - F(1), F(1e-30))) / second if tied == 1 else coolest
         beta = min(max(beta, coolest), F(1))
         for _ in range(steps):
-            total, tilted = powers(gaps, beta, v, power, k)
+            total, tilted = powers(gaps, beta, F(0), v, power, k)
             slope = min(tilted / total, F(-1e-30))
             beta = min(max(beta - (np.log(total) + np.log(target[i])) / slope, coolest), F(1))
-        total, _ = powers(gaps, beta, v, power, k)
+        total, _ = powers(gaps, beta, small, v, power, k)
         share = F(1) / total
         for c in range(k):
             z[i, c] = v[c] * share
@@ -607,11 +607,11 @@ def _tempered(scores: Rows, target: Rows, coolest: Any, farthest: Any, steps: in
 
 
 @part
-def powers(gaps: Rows, beta: Any, v: Rows, power: Rows, k: Any) -> Any:
-    """v ← e^{β γ}; returns Σ v and Σ γ v."""
+def powers(gaps: Rows, beta: Any, small: Any, v: Rows, power: Rows, k: Any) -> Any:
+    """v ← e^{β γ}, with β γ at most γ or `small`; returns Σ v and Σ γ v."""
     total, tilted = F(0), F(0)
     for c in range(k):
-        v[c] = beta * gaps[c]
+        v[c] = min(beta * gaps[c], max(gaps[c], small))
     exp(v, power, k)
     for c in range(k):
         total += v[c]
@@ -623,4 +623,4 @@ def warm_up() -> None:
     """Compile the kernels, or load them from the disk."""
     x, nearest = torch.eye(2), Neighbours(torch.tensor([[1], [0]]), torch.zeros(2, 1))
     solve(x, x, TextHead(x), torch.ones(2), nearest, 1.0, Settings(1.0, 1.0, False, True, 1, 1))
-    tempered(x, torch.ones(2), 1.0, -1.0, 1)
+    tempered(x, torch.ones(2), 1.0, -1.0, -1.0, 1)
