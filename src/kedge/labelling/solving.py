@@ -65,7 +65,7 @@ class Solver:
             tables = {"log_zero_shot": self.head.log_zero_shot(x)} if given else {}  # it is used more than once
             batch = Batch(x, self.head, v, images, encoder, labels, tables)
             step, scores = narrowed_step(self.method, state, batch, self.present), None
-            tempered = step.info.get("heat", 1.0) > 1
+            tempered = "heat" in step.info
             answer = Answer(x, self.head, _zero_shot(batch), step.z, batch.known, self.present, tempered, familiar)
             if threshold is not None:
                 scores = none_scores(answer)
