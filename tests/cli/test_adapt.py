@@ -371,11 +371,8 @@ def test_demo_shows_what_the_demo_returns(tmp_path: Path, monkeypatch: pytest.Mo
     assert (shown.code, shown.out) == (0, "the table\n")
     assert f"simulated pictures\nreport → {tmp_path / 'report.html'}" in shown.err
     *_, adapt, bench, photos = map(shlex.split, shown.err.splitlines())
-    assert adapt[-8:-3] == [
-        "adapt",
-        *(str(tmp_path / "images" / name) for name in ("cat", "dog", "pizza")),
-        "--classes",
-    ]
+    folders = [str(tmp_path / "images" / name) for name in ("cherries", "orange", "strawberry")]
+    assert adapt[-12:-7] == ["adapt", *folders, "--classes"]
     assert bench[-8:-6] == ["bench", str(tmp_path / "features.safetensors")]
     assert photos[-6:-4] == ["adapt", "photos"]
     report = json.loads(data.out)

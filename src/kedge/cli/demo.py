@@ -62,9 +62,10 @@ def _next(out: Path) -> list[str]:
         program = ["kedge"]
     else:
         program = [sys.argv[0]] if Path(sys.argv[0]).name == "kedge" else [sys.executable, "-m", "kedge"]
-    few = [str(out / "images" / name) for name in ("cat", "dog", "pizza")]
+    fruits = "apple, cherries, orange, peach, strawberry, tomato"
+    few = [str(out / "images" / name) for name in ("cherries", "orange", "strawberry")]
     commands = (
-        ["adapt", *few, "--classes", "cat, dog, pizza, fox, tiger, cheese", "--encoder", "tiny"],
+        ["adapt", *few, "--classes", fruits, "--encoder", "tiny", "--out", str(out / "fruits.csv"), "--review", "5"],
         ["bench", str(out / "features.safetensors"), "--scenario", "low", "--tasks", "200", "--out", str(out / "more")],
         ["adapt", "photos", "--classes", "cat, dog, bird", "--sort-into", "sorted"],
     )
