@@ -10,12 +10,10 @@ from runner import Fault
 
 SMALL_SHARDS = "import kedge.features.shards as shards; shards.SHARD_ROWS = 4"
 SMALL_DEMO = """
-from dataclasses import replace
 import kedge.demo as demo
-demo.IMAGES = Path("few.zip")
-demo.QUICK, demo.QUICK_VIEWS = ((("very-low",), 2),), 2
-full = demo._grid
-demo._grid = lambda *given: replace(full(*given), methods=full(*given).methods[:3])
+demo.IMAGES, demo.VIEWS = Path("few.zip"), 2
+demo.QUICK = demo.Size(("very-low",), ("stream-high",), (2, 1), (0, 0))
+demo.list_methods = lambda: ("zero-shot", "stata", "kedge")
 """
 END = {".html": 8, ".svg": 7, ".png": 8, ".csv": 1}  # bytes at the end of a complete file that are always the same
 TIMES = re.compile(rb'"seconds(_per_image)?":[^,]*,')
