@@ -10,6 +10,7 @@ import torch
 import kedge
 from cases import simulated
 from kedge import Batch, Calibrated, SettingError, Stream, TextHead
+from kedge.arrays import unit
 from kedge.features.simulate import simulate
 from kedge.methods.contract import IMPOSSIBLE, State, Step
 from kedge.methods.solve.temperature import tempered
@@ -25,7 +26,7 @@ def test_labels_stay_and_confidence_is_halfway(inner: str) -> None:
     surer = before > zero_shot
     assert surer.any()
     assert (after - (before + zero_shot) / 2)[surer].abs().max() < 1e-3
-    assert (honest.probs - plain.probs)[~surer].abs().amax() < 1e-5 if (~surer).any() else True
+    assert torch.allclose(honest.probs[~surer], plain.probs[~surer], atol=1e-5)
     assert honest.info["heat"] > 1
 
 
@@ -36,13 +37,18 @@ def test_kedge_has_it_built_in() -> None:
     assert torch.equal(around.labels, within.labels)
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_scores_keep_what_z_has_lost(compiled: bool) -> None:
-    """A class with e^−90 of the probability is lost in float32's z, and at ϑ = 10 it counts again."""
-    f = simulate(60, 200, k_eff=4, d=64, seed=1)
-    exact = kedge.adapt(f.image_features.double(), f.head.features.double(), f"calibrated:stata:compiled={compiled}")
-    found = kedge.adapt(f.image_features, f.head.features, f"calibrated:stata:compiled={compiled}")
-    assert (found.probs - exact.probs).abs().max() < 2e-3
+def test_scores_keep_what_z_has_lost() -> None:
+    """Two classes alike by text, told apart by a strong graph: ϑ is 14. Of the others the compiled z keeps only 1e-30,
+    which at that ϑ would be a hundredth each; their scores say nothing at all."""
+    t = torch.eye(200, dtype=torch.float64)
+    t[1] = unit(t[:1] + 0.1 * t[1:2])[0]
+    noise = torch.randn(40, 200, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = unit(t[:2].repeat(20, 1) + 0.01 * noise)
+    method = Calibrated(kedge.StatA(laplacian=30.0))
+    exact = method.step(None, Batch(x, TextHead(t, 300.0))).z
+    found = method.step(None, Batch(x.float(), TextHead(t.float(), 300.0)))
+    assert found.info["heat"] > 10
+    assert (found.z - exact).abs().max() < 1e-5  # 0.1 with the logarithm of z
 
 
 def test_refuses_a_method_without_probabilities() -> None:
@@ -55,7 +61,7 @@ def test_needs_a_method() -> None:
         kedge.adapt(SET, method="calibrated")
 
 
-def test_known_rows_stay_certain_and_have_no_part_in_it() -> None:
+def test_known_rows_stay_certain() -> None:
     x, t = simulated(40, 6, noise=0.5)
     head, known = TextHead(t, 20.0), torch.full((40,), -1)
     known[:15] = 2
