@@ -39,7 +39,7 @@ def some(place: Path) -> Path:
     return place
 
 
-unpacked = module._unpacked
+unpacked = module.unpack
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def made(folder: Path) -> Demo:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(module, "_unpacked", some)
+        patched.setattr(module, "unpack", some)
         patched.setattr(module, "QUICK", FEW)
         return demo(folder, quick=True)
 
@@ -117,7 +117,7 @@ def test_files(made: Demo, folder: Path) -> None:
 def test_again_runs_nothing_twice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stamps = {path: path.stat().st_mtime_ns for path in (folder / "records").iterdir()}
     next((folder / "images" / "american football").iterdir()).unlink()  # comes back
-    monkeypatch.setattr(module, "_unpacked", some)
+    monkeypatch.setattr(module, "unpack", some)
     monkeypatch.setattr(module, "QUICK", FEW)
     again = demo(folder, quick=True)
     assert {path: path.stat().st_mtime_ns for path in (folder / "records").iterdir()} == stamps
@@ -148,7 +148,7 @@ def test_threads_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_refuses_a_place_it_can_not_write_before_working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_unpacked", lambda place: pytest.fail("worked before it looked"))
+    monkeypatch.setattr(module, "unpack", lambda place: pytest.fail("worked before it looked"))
     (tmp_path / "contact-sheet.png").mkdir()
     with pytest.raises(FileError, match="is a folder"):
         demo(tmp_path)
@@ -226,5 +226,5 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(FileError, match=r"cannot write .*images: No space left on device"):
-        module._unpacked(tmp_path / "images")
+        module.unpack(tmp_path / "images")
     assert not list(tmp_path.rglob("*.webp"))  # a file that exists is complete

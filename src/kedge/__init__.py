@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .labelling.classify import classify
     from .labelling.predictions import Predictions
     from .labelling.result import Result
+    from .labelling.session import Session
     from .labelling.stream import Stream, adapt
     from .methods.calibrated import Calibrated
     from .methods.contract import Batch, Method, Step, Traits
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 _MODULE_OF = {
     **dict.fromkeys(("adapt", "Stream"), "labelling.stream"),
     "Result": "labelling.result",
+    "Session": "labelling.session",
     "classify": "labelling.classify",
     "Predictions": "labelling.predictions",
     **dict.fromkeys(("check_method", "method_checks"), "labelling.check_method"),
@@ -119,6 +121,7 @@ __all__ = [
     "Predictions",
     "Record",
     "Result",
+    "Session",
     "SettingError",
     "StatA",
     "Step",

@@ -10,7 +10,6 @@ Everything is written to one folder. After an interruption, the same call contin
 from __future__ import annotations
 
 import textwrap
-import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,11 +19,11 @@ from .benchmark.grid import Grid
 from .benchmark.record import Record
 from .benchmark.run import run
 from .encoders.names import load_encoder
-from .encoders.tiny import IMAGES
+from .encoders.tiny import unpack
 from .errors import FileError
 from .features.extract import extract
 from .features.feature_set import FeatureSet
-from .files import check_writable, writing, written_by_rename
+from .files import check_writable, written_by_rename
 from .images.folders import folder
 from .images.image_set import ImageSet
 from .labelling.classify import label
@@ -156,7 +155,7 @@ def _demo(out: Path, size: Size, jobs: int, seed: int) -> Demo:
     }
     for path in made.values():
         check_writable(path)
-    images = replace(folder(_unpacked(out / "images")), name=DATASET)
+    images = replace(folder(unpack(out / "images")), name=DATASET)
     notice(
         f"encoding {count(len(images), 'picture')} of {count(len(images.class_names), 'class')} with the tiny model …"
     )
@@ -206,20 +205,3 @@ def _grids(features: Path, part: Path, size: Size, out: Path, jobs: int, seed: i
         for scenarios, number in zip((size.batches, size.streams), tasks, strict=True)
         if number
     ]
-
-
-def _unpacked(place: Path) -> Path:
-    """Unpack the bundled images into folders by class, skipping files that are there already.
-
-    By rename, but not flushed to disk one by one: that takes long, and a file of the wrong size is unpacked again.
-    """
-    unfinished = place / ".kedge-unpacking.tmp"
-    with writing(place), zipfile.ZipFile(IMAGES) as archive:
-        notice(f"unpacking {count(len(archive.infolist()), 'picture')} into {place} …")
-        for entry in archive.infolist():
-            file = place / entry.filename
-            if not (file.is_file() and file.stat().st_size == entry.file_size):
-                file.parent.mkdir(parents=True, exist_ok=True)
-                unfinished.write_bytes(archive.read(entry))
-                unfinished.replace(file)
-    return place

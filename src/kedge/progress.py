@@ -81,10 +81,17 @@ def counting(total: int, what: str, unit: str = "", done: int = 0) -> Iterator[A
 def on_stderr() -> Iterator[None]:
     """Show notices and progress on standard error inside the block. Finished bars disappear."""
     if not sys.stderr.isatty():
-        with _set(_display, _lines), _set(_say, tell):
+        with shown_by(_lines, tell):
             yield
         return
-    with _bars() as (display, say), _set(_display, display), _set(_say, say):
+    with _bars() as (display, say), shown_by(display, say):
+        yield
+
+
+@contextlib.contextmanager
+def shown_by(display: Display, say: Callable[[str], None]) -> Iterator[None]:
+    """Show progress by this display and notices by this function inside the block, in the same thread."""
+    with _set(_display, display), _set(_say, say):
         yield
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..encoders.familiar import Familiar
 from ..features.text_head import TextHead
 from ..methods.contract import UNKNOWN
+from ..methods.solve.neighbours import KeptNeighbours
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +27,7 @@ class Answer:
     present: Tensor | None = None  # numbers of the classes that can occur; None: all
     tempered: bool = False  # is z honest already: did the method lower it by a temperature?
     familiar: Familiar | None = None  # which images the encoder knows, if it says so
+    kept: KeptNeighbours | None = None  # their neighbours, if they are solved more than once
 
     @cached_property
     def labels(self) -> Tensor:

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from ..arrays import effective_classes
 from ..encoders.familiar import UNFAMILIAR
-from ..methods.solve.neighbours import agreement, nearest_neighbours
+from ..methods.solve.neighbours import KeptNeighbours, agreement
 from ..words import percent, shown
 from .answer import Answer
 from .strangers import THRESHOLD, none_scores
@@ -42,7 +42,10 @@ from .strangers import THRESHOLD, none_scores
 Level: TypeAlias = Literal["good", "weak", "do not use"]
 
 ERROR = 0.11  # of the expected accuracy of one batch
-NEIGHBOURS, SAMPLE = 3, 5_000  # m; at most so many images are compared with each other
+NEIGHBOURS, SAMPLE = (
+    3,
+    5_000,
+)  # m; at most so many images are compared with each other, unless their neighbours are there already
 
 NOTHING, LITTLE = 0.03, 0.125  # `decided`: below, zero-shot is a guess; undecided
 CHANCE, SELDOM = 0.1, 0.3  # `agreement`: below, neighbours agree by chance; seldom
@@ -119,8 +122,7 @@ def _numbers(answer: Answer, rows: Tensor, none: Tensor) -> dict[str, float]:
         "one_label": int(torch.bincount(labels).max()) / len(rows),
         "none": _mean(none[rows] > THRESHOLD),
     }
-    some = torch.arange(0, len(rows), -(-len(rows) // SAMPLE), device=rows.device)
-    agree = _agreement(answer.features[rows[some]], zero_shot_labels[some], answer.classes)
+    agree = _agreement(answer, rows, zero_shot_labels)
     if agree is not None:
         found["agreement"] = agree
     if answer.familiar is not None:
@@ -130,12 +132,17 @@ def _numbers(answer: Answer, rows: Tensor, none: Tensor) -> dict[str, float]:
     return found
 
 
-def _agreement(x: Tensor, labels: Tensor, k: int) -> float | None:
-    """Agreement of neighbours; None if there are too few images or classes to tell."""
-    each = len(x) / effective_classes(torch.bincount(labels).to(x.dtype))
+def _agreement(answer: Answer, rows: Tensor, labels: Tensor) -> float | None:
+    """Agreement of neighbours among these images; None if there are too few images or classes to tell."""
+    k, kept = answer.classes, answer.kept
+    if kept is None and len(rows) > SAMPLE:
+        some = torch.arange(0, len(rows), -(-len(rows) // SAMPLE), device=rows.device)
+        rows, labels = rows[some], labels[some]
+    each = len(rows) / effective_classes(torch.bincount(labels).to(answer.z.dtype))
     if k == 1 or each < 2:
         return None
-    nearest = nearest_neighbours(x, NEIGHBOURS).indices
+    kept = KeptNeighbours(answer.features[rows]) if kept is None else kept.among(rows)
+    nearest = kept.nearest(NEIGHBOURS).indices
     return agreement(labels, nearest, k) / min(1.0, (each - 1) / NEIGHBOURS)
 
 

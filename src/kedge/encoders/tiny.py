@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import KedgeError
+from ..files import writing
 from ..images.image_set import ImageSet, same_name
+from ..progress import notice
 from ..words import count, first_few, without_middle
 from .encoder import DEFAULT, TINY
 
@@ -52,3 +54,20 @@ def bundled(images: ImageSet) -> bool:
         return all(one(images.source(i)) for i in range(len(images)))
     except (KedgeError, OSError, ValueError):  # it cannot be read; a path with a NUL is a ValueError
         return False
+
+
+def unpack(place: Path) -> Path:
+    """Unpack the bundled images into folders of `place`, by class, skipping files that are there already.
+
+    By rename, but not flushed to disk one by one: that takes long, and a file of the wrong size is unpacked again.
+    """
+    unfinished = place / ".kedge-unpacking.tmp"
+    with writing(place), zipfile.ZipFile(IMAGES) as archive:
+        notice(f"unpacking {count(len(archive.infolist()), 'picture')} into {place} …")
+        for entry in archive.infolist():
+            file = place / entry.filename
+            if not (file.is_file() and file.stat().st_size == entry.file_size):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                unfinished.write_bytes(archive.read(entry))
+                unfinished.replace(file)
+    return place

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +38,10 @@ from ..images.image_set import ImageSet
 from ..images.sources import Classes, Images, InMemory, image_set
 from ..tensor_files import check_path
 from ..words import count
-from .encode import Skipped, encode
+from .encode import Encoded, Skipped, encode
 from .feature_set import FeatureSet
 from .shards import Parts, ShardWriter, difference
-from .text_head import text_head
+from .text_head import TextHead, text_head
 
 
 def extract(
@@ -58,6 +58,7 @@ def extract(
     seed: int = 0,
     device: str = "auto",
     force: bool = False,
+    each: Callable[[Encoded, TextHead], None] | None = None,
 ) -> FeatureSet:
     """Encode images and class names, write a feature file, and load it. An interrupted extraction is continued.
 
@@ -78,6 +79,7 @@ def extract(
     seed: of the random views.
     device: "cpu", "cuda", "mps", … for an encoder that is given by name; "auto" is a GPU if there is one.
     force: replace an existing file, or unfinished work, of another job. Otherwise these are errors.
+    each: called with every batch of features and the text head, in order, those of an interrupted run first.
     """
     out = check_feature_file(out)
     before = None if force else _existing(out)  # first: an error there must not wait for the encoder
@@ -102,6 +104,9 @@ def extract(
         first = parts.done()
         batches = encode(images, encoder, views=views, batch_size=batch_size, workers=workers, seed=seed, first=first)
         head = text_head(encoder, images.class_names, templates)
+        if each is not None:
+            for batch in parts.batches():
+                each(batch, head)
         counter = progress.counting(len(images), "images", "images", first)
         with counter as advance, ShardWriter(parts) as writer:
             for batch in batches:
@@ -109,6 +114,8 @@ def extract(
                     _raise_unreadable(batch.skipped, images)
                 writer.add(batch)
                 advance(batch.stop - batch.start)
+                if each is not None:
+                    each(batch, head)
         features, all_views, positions, skipped = parts.joined()
         if strict and skipped:
             raise FileError(

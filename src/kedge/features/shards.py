@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,6 +161,12 @@ class Parts:
         skipped = [entry for batch in batches for entry in batch.skipped]
         name = f"{start:09d}-{stop:09d}.safetensors"
         save_tensors(self.folder / name, KIND, VERSION, tensors, {"skipped": skipped})
+
+    def batches(self) -> Iterator[Encoded]:
+        """What is done, a batch for each shard."""
+        for path in self.shards():
+            features, positions, skipped = self._read(path)
+            yield Encoded(*_range(path), positions, features, skipped)
 
     def joined(self) -> tuple[Tensor, Tensor | None, list[int], list[Skipped]]:
         """Join all shards: features n×d, views n×v×d or None, positions, and skipped images.

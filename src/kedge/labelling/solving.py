@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,8 +18,16 @@ from ..features.text_head import TextHead, check_same_dimension
 from ..methods.contract import UNKNOWN, Batch, Method, State, check_needs
 from ..methods.given import NONE, Known, known_labels
 from ..methods.narrowing import initial_state, narrowed_step, zero_shot_among
+from ..methods.solve.neighbours import KeptNeighbours
 from ..ranges import checked_number
 from .result import NO_CLASS, Result
+
+
+class Prepared(NamedTuple):
+    """What several solves of the same images share."""
+
+    log_zero_shot: Tensor | None  # n×k, of the head
+    kept: KeptNeighbours | None
 
 
 @dataclass(frozen=True)
@@ -45,10 +54,11 @@ class Solver:
         known: Known | None = None,
         reject: float | None = None,
         familiar: Familiar | None = None,
+        prepared: Prepared | None = None,
     ) -> tuple[State | None, Result[A]]:
         """The next state, and the labels of a batch as arrays of the kind of its features.
 
-        familiar: which images the encoder knows, if it says so.
+        familiar: which images the encoder knows, if it says so. prepared: what earlier solves of this batch computed.
         """
         threshold = checked_threshold(reject)
         x = self._checked_rows(features, "image_features", 2)
@@ -61,19 +71,23 @@ class Solver:
         said = torch.full((len(x),), UNKNOWN, device=x.device) if labels is None else labels
         none = said == NONE
         with torch.no_grad():
-            given = any(value is not None for value in (known, self.present, reject))
-            tables = {"log_zero_shot": self.head.log_zero_shot(x)} if given else {}  # it is used more than once
-            batch = Batch(x, self.head, v, images, encoder, labels, tables)
+            if prepared is None:
+                given = any(value is not None for value in (known, self.present, reject))  # zero-shot is used again
+                prepared = Prepared(self.head.log_zero_shot(x) if given else None, None)
+            tables = {} if prepared.log_zero_shot is None else {"log_zero_shot": prepared.log_zero_shot}
+            batch = Batch(x, self.head, v, images, encoder, labels, tables, prepared.kept)
             step, scores = narrowed_step(self.method, state, batch, self.present), None
             tempered = "heat" in step.info
-            answer = Answer(x, self.head, _zero_shot(batch), step.z, batch.known, self.present, tempered, familiar)
+            answer = Answer(
+                x, self.head, _zero_shot(batch), step.z, batch.known, self.present, tempered, familiar, batch.kept
+            )
             if threshold is not None:
                 scores = none_scores(answer)
                 rejected = (scores > threshold) & (said == UNKNOWN)
                 none = none | rejected
                 if bool(rejected.any()):
-                    kept = replace(batch, known=said.masked_fill(rejected, NONE))
-                    again = narrowed_step(self.method, state, kept, self.present)
+                    others = replace(batch, known=said.masked_fill(rejected, NONE))
+                    again = narrowed_step(self.method, state, others, self.present)
                     step = replace(again, z=torch.where(rejected[:, None], step.z, again.z))
                     answer = replace(answer, z=step.z)
             shows = step.z if bool(none.all()) else step.z[~none]

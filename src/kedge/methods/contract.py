@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..features.text_head import TextHead
+from .solve.neighbours import KeptNeighbours, Neighbours, Search, nearest_neighbours
 
 UNKNOWN = -1  # in `Batch.known`: no label is known
 IMPOSSIBLE = -1e30  # log ŷ of the other classes, if the label is known: no setting outweighs it, and 0 · log ŷ is 0
@@ -42,6 +43,7 @@ class Batch:
     encoder: torch.nn.Module | None = None  # images → unit features; a method leaves it unchanged
     known: Tensor | None = None  # n, int64: class numbers given by a person, or UNKNOWN; None: all unknown
     tables: Mapping[str, Tensor] = field(default_factory=dict)  # computed in advance, a row per image: see `Prepares`
+    kept: KeptNeighbours | None = None  # of these images, from earlier solves of them
 
     def __post_init__(self) -> None:
         if self.known is not None and bool((self.known == UNKNOWN).all()):
@@ -64,6 +66,12 @@ class Batch:
         images, classes = labelled(self.known[rows])
         certain = log_y.new_full((len(images), self.head.k), IMPOSSIBLE).scatter_(1, classes[:, None], 0.0)
         return log_y.index_copy(0, images, certain)
+
+    def nearest(self, m: int, *, search: Search = "auto", compiled: bool = True) -> Neighbours:
+        """The m nearest others of each image: those kept, or searched for."""
+        if self.kept is None:
+            return nearest_neighbours(self.features, m, search=search, compiled=compiled)
+        return self.kept.nearest(m, search=search, compiled=compiled)
 
     @property
     def labelled(self) -> tuple[Tensor, Tensor]:

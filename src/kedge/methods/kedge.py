@@ -96,7 +96,7 @@ from .solve.em import SETTLED, largest_change, outcome
 from .solve.gaussian import Features, anchor_variance, anchored_fit, text_distances
 from .solve.graph import NeighbourGraph
 from .solve.memory import RELIANCE, recalled, remembered
-from .solve.neighbours import Neighbours, agreement, nearest_neighbours
+from .solve.neighbours import Neighbours, agreement
 from .solve.temperature import tempered
 
 PRESENT = 0.1  # images: a class with less stays on its anchor
@@ -217,7 +217,7 @@ class Kedge(Configured):
             z = batch.log_zero_shot.exp()
             info: dict[str, Any] = {**outcome(0.0, 0, SETTLED), "trust": 0.0}
             return Step(remembered(state, x, z, 0.0, batch.known) if state else {}, z, info)
-        nearest = nearest_neighbours(x, self.neighbours, search=self.search, compiled=self.compiled)
+        nearest = batch.nearest(self.neighbours, search=self.search, compiled=self.compiled)
         raw, log_y = Evidence.of(batch.log_zero_shot, nearest.indices), batch.log_zero_shot
         if self.bias and (w := self._bias_weight(raw, n, k)) > 0:
             log_y = unbiased(log_y, w)

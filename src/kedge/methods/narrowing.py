@@ -56,6 +56,7 @@ class Narrowing:
                 images=None if batch.images is None else _rows(batch.images, shown),
                 known=_numbered(batch.known, present, shown),
                 tables=_zero_shot(batch, present, shown),
+                kept=batch.kept if batch.kept is None or shown is None else batch.kept.among(shown),
             ),
             present,
             shown,

@@ -58,7 +58,7 @@ from .solve.compiling import compiled_form, recommending
 from .solve.em import SETTLED, active_classes, hard_counts, outcome, released_variance, run, z_step
 from .solve.gaussian import Features, anchor_divergence, anchor_variance, anchored_fit, text_distances
 from .solve.graph import GramGraph, NeighbourGraph
-from .solve.neighbours import Neighbours, nearest_neighbours
+from .solve.neighbours import Neighbours
 
 NEARLY_EMPTY = 1e-6  # images: with soft counts the compiled solver leaves a class with less on its anchor
 
@@ -121,7 +121,7 @@ class StatA(Configured):
     def step(self, state: State | None, batch: Batch) -> Step:
         """Solve one batch."""
         x, head = batch.features, batch.head
-        nearest = self._nearest(x) if self.graph == "neighbours" else None
+        nearest = self._nearest(batch) if self.graph == "neighbours" else None
         found = nearest.info if nearest else {}
         if nearest and self.tol == 0 and not (self.objective or self.released_variance):
             if len(x) * head.k > DENSE_ENTRIES:
@@ -168,7 +168,7 @@ class StatA(Configured):
         """The solver, one iteration at a time, over a graph of the nearest. Do not write to what it yields."""
         x, t = batch.features, batch.head.features
         log_y = batch.log_zero_shot
-        graph = self._graph(x, nearest)
+        graph = self._graph(batch, nearest)
         features = Features.of(x)
         z = log_y.exp()
         # Eq. parameter-initialization, or the program's
@@ -218,13 +218,13 @@ class StatA(Configured):
                 objective.append(_objective(z, unary, graph, anchor_cost))
         return z, objective
 
-    def _nearest(self, x: Tensor) -> Neighbours:
-        return nearest_neighbours(x, self.neighbours, search=self.search, compiled=self.compiled)
+    def _nearest(self, batch: Batch) -> Neighbours:
+        return batch.nearest(self.neighbours, search=self.search, compiled=self.compiled)
 
-    def _graph(self, x: Tensor, nearest: Neighbours | None) -> NeighbourGraph | GramGraph:
+    def _graph(self, batch: Batch, nearest: Neighbours | None) -> NeighbourGraph | GramGraph:
         if self.graph == "dense":
-            return GramGraph(x, self.laplacian)
-        return NeighbourGraph.of(nearest or self._nearest(x), self._edge)
+            return GramGraph(batch.features, self.laplacian)
+        return NeighbourGraph.of(nearest or self._nearest(batch), self._edge)
 
     @property
     def _edge(self) -> float:

@@ -47,7 +47,7 @@ from ..features.text_head import TextHead
 from .contract import Batch, State, Step, Traits
 from .settings import Configured, setting
 from .solve.graph import NeighbourGraph
-from .solve.neighbours import Neighbours, nearest_neighbours
+from .solve.neighbours import Neighbours
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class ZLaP(Configured):
     @torch.no_grad()
     def _solve(self, batch: Batch) -> tuple[Tensor, dict[str, Any]]:
         x, t = batch.features, batch.head.features
-        nearest = nearest_neighbours(x, self.neighbours - 1)  # one of them is the image itself
+        nearest = batch.nearest(self.neighbours - 1)  # one of them is the image itself
         images, classes = batch.labelled
         graph, linked = self._graph(x, t, nearest, classes)
         k = len(linked)

@@ -18,7 +18,7 @@ from ..contract import Batch, State, Step
 from ..settings import Configured
 from .gaussian import floored, shared_variance
 from .graph import GramGraph, NeighbourGraph
-from .neighbours import Neighbours, nearest_neighbours
+from .neighbours import Neighbours
 
 RELEASED_CHUNK = 2500  # images per chunk in the program of StatA's authors
 SETTLED = 1e-3  # without a tolerance, a last change of z below this counts as converged
@@ -44,7 +44,7 @@ class Transductive(Configured):
 
     def step(self, state: State | None, batch: Batch) -> Step:
         """Solve one batch."""
-        nearest = nearest_neighbours(batch.features, self.neighbours)
+        nearest = batch.nearest(self.neighbours)
         z, info = run((iterate.z for iterate in self.iterate(batch, nearest)), batch)
         return Step(None, z, {**info, **nearest.info})
 
@@ -54,7 +54,7 @@ class Transductive(Configured):
 
     def _graph(self, batch: Batch, nearest: Neighbours | None) -> NeighbourGraph:
         """G = λ/(2m)·(W + Wᵀ), n×n."""
-        nearest = nearest or nearest_neighbours(batch.features, self.neighbours)
+        nearest = nearest or batch.nearest(self.neighbours)
         return NeighbourGraph.of(nearest, self.laplacian / (2 * self.neighbours))
 
 

@@ -80,6 +80,53 @@ def nearest_neighbours(x: Tensor, m: int, *, search: Search = "auto", compiled: 
     return Neighbours(*(fast.exact(x, m) if fast else _among_all(x, torch.arange(n, device=x.device), m, _keep_best)))
 
 
+class KeptNeighbours:
+    """The neighbours of the same images for several solves: each kind of search happens once.
+
+    kept = KeptNeighbours(x)
+    kept.nearest(3)                  # searches
+    kept.nearest(3)                  # the same
+    kept.among(rows).nearest(3)      # of part of the images: only those that lost a neighbour are searched for
+    """
+
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+        self._found: dict[tuple[int, Search, bool], Neighbours] = {}
+
+    def nearest(self, m: int, *, search: Search = "auto", compiled: bool = True) -> Neighbours:
+        """As `nearest_neighbours(x, m)`."""
+        kind = m, search, compiled
+        if kind not in self._found:
+            self._found[kind] = self._search(*kind)
+        return self._found[kind]
+
+    def _search(self, m: int, search: Search, compiled: bool) -> Neighbours:
+        return nearest_neighbours(self.x, m, search=search, compiled=compiled)
+
+    def among(self, rows: Tensor) -> KeptNeighbours:
+        """The neighbours of the images `rows` (ascending) among each other."""
+        return _Part(self, rows)
+
+
+class _Part(KeptNeighbours):
+    """Neighbours among some of the images, from those among all."""
+
+    def __init__(self, whole: KeptNeighbours, rows: Tensor) -> None:
+        super().__init__(whole.x.index_select(0, rows))
+        self._whole, self._rows = whole, rows
+
+    def _search(self, m: int, search: Search, compiled: bool) -> Neighbours:
+        found, rows = self._whole.nearest(m, search=search, compiled=compiled), self._rows
+        if len(rows) - 1 < found.indices.shape[1]:  # there are not so many others left
+            return super()._search(m, search, compiled)
+        place = torch.full((len(self._whole.x),), -1, device=rows.device)
+        place[rows] = torch.arange(len(rows), device=rows.device)
+        indices, similarity = place[found.indices[rows]], found.similarity[rows]
+        short = (indices < 0).any(dim=1).nonzero().squeeze(1)
+        indices[short], similarity[short] = _among_all(self.x, short, indices.shape[1], _keep_best)
+        return found._replace(indices=indices, similarity=similarity)
+
+
 def _empty_lists(n: int, m: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Empty lists: indices −1 and the lowest similarity, n×m."""
     return torch.full((n, m), -1, device=like.device), torch.full((n, m), LOWEST, dtype=like.dtype, device=like.device)
