@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kedge.demo import IMAGES
+from kedge.encoders.tiny import IMAGES
 from pictures import save_pictures
 from runner import Campaign, Run
 
