@@ -10,8 +10,8 @@ from runner import Fault
 
 SMALL_SHARDS = "import kedge.features.shards as shards; shards.SHARD_ROWS = 4"
 SMALL_DEMO = """
-import kedge.demo as demo
-demo.IMAGES, demo.VIEWS = Path("few.zip"), 2
+import kedge.demo as demo, kedge.encoders.tiny as tiny
+tiny.IMAGES, demo.VIEWS = Path("few.zip"), 2
 demo.QUICK = demo.Size(("very-low",), ("stream-high",), (2, 1), (0, 0))
 demo.list_methods = lambda: ("zero-shot", "stata", "kedge")
 """
