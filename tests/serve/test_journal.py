@@ -255,7 +255,6 @@ def test_a_full_disk_is_one_line_and_changes_nothing(journal: Journal) -> None:
     journal.add(ALL[0])
     journal._file._connection.execute("PRAGMA max_page_count = 1")
     with pytest.raises(FileError, match=r"cannot use .*work\.sqlite: .*full"):
-        for number in range(2000):
-            journal.add(Label(("x" * 4000,), number))
-    there = journal.changes()
-    assert again(journal).changes() == there
+        journal.add(Label(("x" * 4000,) * 100, 0))
+    assert journal.changes() == ALL[:1]
+    assert again(journal).changes() == ALL[:1]

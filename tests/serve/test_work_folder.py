@@ -39,7 +39,7 @@ def test_a_place_that_cannot_be_used_is_named_with_the_option(photos: Path, monk
     photos.with_name("a file").touch()
     places = photos / "inside", photos, photos.with_name("a file"), photos / "none" / "there", Path("\0")
     for place in places:
-        with pytest.raises(FileError, match="--work DIR|Check the path"):
+        with pytest.raises(FileError, match=r"--work DIR|Check the path"):
             WorkFolder.of(photos, place)
     with pytest.raises(FileError, match="--work DIR"):
         WorkFolder.of(Path("/"))
