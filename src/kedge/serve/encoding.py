@@ -42,13 +42,12 @@ class _Stopped(Exception):
 class Encoding:
     """Opens a workspace, and looks after new images.
 
-    workers: see `extract`. failed: called if the workspace cannot be opened.
+    workers: see `extract`.
     """
 
-    def __init__(
-        self, workspace: Workspace, workers: int | None = None, failed: Callable[[], None] = lambda: None
-    ) -> None:
-        self.workspace, self.workers, self._failed = workspace, workers, failed
+    def __init__(self, workspace: Workspace, workers: int | None = None) -> None:
+        self.workspace, self.workers = workspace, workers
+        self.failed: Callable[[], None] = lambda: None  # called if the workspace cannot be opened
         self.task, self.events = workspace.task, workspace.events
         self.error: Exception | None = None  # why the workspace could not be opened
         self._progress: dict[str, Any] | None = None
@@ -122,7 +121,7 @@ class Encoding:
         except Exception as error:
             self.error = error
             self._tell_failure(error)
-            self._failed()
+            self.failed()
         finally:
             self._working.release()
 
@@ -152,9 +151,8 @@ class Encoding:
                     except InputError:
                         if len(skipped) < len(fresh):  # else none of them can be read
                             raise
-                    old = self.workspace.predictions().features
                     self.workspace.open(self._join(FeatureSet.load(self.task.work.features), new, skipped))
-                    progress.notice(f"{count(len(self.workspace.paths) - len(old), 'new image')} labelled")
+                    progress.notice(f"{count(len(fresh) - len(skipped), 'new image')} labelled")
                 self.look()
         except _Stopped:
             pass

@@ -156,6 +156,13 @@ class Journal:
         with self._file.lock:
             return self._move(self._undone, self._done, 0, "SELECT min(id) FROM changes WHERE undone")
 
+    def take_back(self) -> None:
+        """Delete the last change in force, as if nobody had made it: it cannot be redone."""
+        with self._file.lock:
+            with self._file.writing() as run:
+                run("DELETE FROM changes WHERE id = (SELECT max(id) FROM changes WHERE NOT undone)")
+            self._done.pop()
+
     def _move(self, source: list[Change], target: list[Change], undone: int, which: str) -> Change | None:
         if not source:
             return None

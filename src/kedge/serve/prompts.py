@@ -32,6 +32,7 @@ class LazyEncoder:
         self._loaded: Encoder | None = None
 
     def __call__(self) -> Encoder:
+        """The encoder; whoever comes while it is loaded waits."""
         with self._lock:
             if self._loaded is None:
                 self._loaded = self._load()

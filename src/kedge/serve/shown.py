@@ -47,7 +47,8 @@ class Solved:
     @cached_property
     def labels(self) -> Numbers:
         """The label of each image: an id, or −1."""
-        return self.ids[self.result.labels.cpu().numpy()]
+        found: Numbers = self.ids[self.result.labels.cpu().numpy()]
+        return found
 
     @cached_property
     def known(self) -> Numbers:
@@ -160,9 +161,7 @@ def waiting(n: int, names: Sequence[str], labels: Numbers, probabilities: NDArra
     given = _counts(labels)
     nothing: dict[str, Any] = {"prompt": None, "present": True, "known": 0}
     empty = dict.fromkeys(("expected", "evidence", "example"))
-    said = [
-        {"id": i, "name": name, **nothing, "count": given.get(i, 0), **empty} for i, name in enumerate(names)
-    ]
+    said = [{"id": i, "name": name, **nothing, "count": given.get(i, 0), **empty} for i, name in enumerate(names)]
     rounded = _rounded(probabilities)
     return {
         "classes": said,

@@ -66,7 +66,7 @@ def open_task(
     source: str | Path,
     work: WorkFolder,
     journal: Journal,
-    options: Options = Options(),  # noqa: B008  # frozen
+    options: Options = Options(),  # frozen
     *,
     moved: bool = True,
     strangers: bool = False,
@@ -141,7 +141,9 @@ def _of_images(
     source: Path, work: WorkFolder, about: About | None, options: Options, method: Method, strangers: bool
 ) -> Task:
     if options.images is not None:
-        raise SettingError(f"--images is for a feature file, and {source} is a folder or table of images. Leave it out.")
+        raise SettingError(
+            f"--images is for a feature file, and {source} is a folder or table of images. Leave it out."
+        )
     given = None if options.classes is None else class_names(options.classes)
     templates = None if options.templates is None else as_templates(options.templates)
     if about is not None:
@@ -199,4 +201,3 @@ def _check_same(
                 f"the work in {work.path} began with {option} {found!r}. Leave {option} out to go on with it; or begin "
                 "new work in another folder: --work DIR."
             )
-

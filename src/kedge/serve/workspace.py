@@ -222,9 +222,7 @@ class Workspace:
             now, before = self._said, self._state
         assert before is not None
         try:
-            state, shown = self._solved(
-                before.session, before.true_names, before.solved.paths, now, before.without
-            )
+            state, shown = self._solved(before.session, before.true_names, before.solved.paths, now, before.without)
         except Exception as error:  # whatever a method raises
             self._take_back(burst, error)
             return
