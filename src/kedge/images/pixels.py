@@ -68,10 +68,10 @@ VIEW_RATIO = (3 / 4, 4 / 3)  # width : height, log-uniform
 VIEW_TRIES = 10  # random crops to try until one fits into the image; then the largest central crop is used
 
 
-def open_image(source: str | Path | IO[bytes], name: str = "") -> Image.Image:
+def open_image(source: str | Path | IO[bytes], name: str = "", *, most_pixels: int | None = None) -> Image.Image:
     """Read an image file as upright RGB; raises FileError if it is unreadable, truncated or too large.
 
-    name: what messages call the image, if it is not its path.
+    name: what messages call the image, if it is not its path. most_pixels: a limit below PIL's.
     """
     if isinstance(source, (str, os.PathLike)):
         source = existing(source)
@@ -81,7 +81,7 @@ def open_image(source: str | Path | IO[bytes], name: str = "") -> Image.Image:
             warnings.simplefilter("ignore")  # PIL's warnings about odd metadata
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(source, formats=_formats()) as image:
-                _check_size(image)
+                _check_size(image, most_pixels)
                 image.load()  # decode everything now, so that a truncated file fails here
                 return to_rgb(image)
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
@@ -102,11 +102,13 @@ def open_image(source: str | Path | IO[bytes], name: str = "") -> Image.Image:
         raise FileError(f"{name} is a damaged or truncated image: {reason}. Copy or make it again.") from error
 
 
-def _check_size(image: Image.Image) -> None:
-    """Raise InputError if decoding the image and making it upright RGB would take too much memory."""
+def _check_size(image: Image.Image, most_pixels: int | None) -> None:
+    """Raise InputError if the image has too many pixels, or making it upright RGB would take too much memory."""
     each = STORED.get(image.mode, 4) + max(DECODER_BYTES.get(image.format or "", 0), 2 * RGB_BYTES)
     what = f"an image of {image.width}×{image.height} pixels ({image.format}, mode {image.mode})"
     needed = each * image.width * image.height
+    if most_pixels is not None and image.width * image.height > most_pixels:
+        raise InputError(f"{what} is too large; the limit is {most_pixels:,} pixels. Make it smaller.")
     if needed > IMAGE_BYTES:
         raise InputError(
             f"{what} would take {in_bytes(needed)} of memory; the limit for one image is {in_bytes(IMAGE_BYTES)}. "
