@@ -111,7 +111,9 @@ def serve(
         def show(address: str) -> None:
             with stdout() as out:
                 out.write(address + "\n")
-            tell(f"Open that address in a browser. The work is kept in {ready.workspace.task.work.path}. Ctrl-C ends it.")
+            tell(
+                f"Open that address in a browser. The work is kept in {ready.workspace.task.work.path}. Ctrl-C ends it."
+            )
             if _has_screen() if open_ is None else open_:
                 webbrowser.open(address)
 

@@ -51,7 +51,8 @@ class Work:
         """The page and the service for programs."""
         task = self.workspace.task
         page = page_router(self.workspace, self.encoding, Thumbnails(task.work.thumbnails))
-        app = create_app(page, v1_router(Service(task.work.streams, task.load)), token=token, host=host, port=port)
+        service = Service(task.work.streams, task.load)
+        app = create_app(page, v1_router(service), token=token, host=host, port=port, watch=service.metrics)
         app.add_exception_handler(NotNow, not_now)
         return app
 
