@@ -28,7 +28,7 @@ from ..images.image_set import ImageSet
 from ..methods.solve.compiling import warm_up
 from ..words import count
 from .events import Event
-from .workspace import Workspace
+from .workspace import NotNow, Workspace
 
 LOOK_EVERY = 10.0  # seconds between two looks for new images, while a tab is open
 TELL_EVERY = 0.25  # seconds between two progress events
@@ -87,6 +87,9 @@ class Encoding:
 
     def encode_new(self) -> None:
         """Begin to encode the images that are new in the folder, unless that is under way."""
+        if self.task.listing is None:
+            raise NotNow("a feature file has its images once and for all. Serve their folder instead.")
+        self.workspace.check_labelled()
         if self._working.acquire(blocking=False):
             self._begin(self._encode_new)
 

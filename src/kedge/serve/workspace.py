@@ -201,11 +201,10 @@ class Workspace:
     def _do(self, act: Callable[[Prompts], tuple[str, Callable[[], object]]]) -> dict[str, Any]:
         """Write to the journal, and solve or be served by the next solve."""
         with self._changing:
-            if self._state is None or self._prompts is None:
-                raise NotNow("the images are still being encoded. Wait until they are labelled.")
+            self.check_labelled()
+            assert self._prompts is not None
             burst = self._burst
-            part = act(self._prompts)
-            burst.parts.append(part)
+            burst.parts.append(act(self._prompts))
             self._said = said(self.task.class_names, self.journal.changes())
         with self._solving:
             if burst.shown is None and burst.error is None:
@@ -295,6 +294,11 @@ class Workspace:
         self.check_revision(revision)
         return self.task.root / self._path(image)
 
+    def check_labelled(self) -> None:
+        """Raise NotNow before the first solve."""
+        if self._state is None:
+            raise NotNow("the images are still being encoded. Wait until they are labelled.")
+
     def check_revision(self, revision: str | None) -> None:
         """Raise NotNow if a number of an image is from another list."""
         if revision not in (None, self._images.revision):
@@ -319,9 +323,9 @@ class Workspace:
 
     def predictions(self) -> Predictions:
         """The labels as they are, to write them."""
+        self.check_labelled()
         state = self._state
-        if state is None:
-            raise NotNow("the images are still being encoded. Wait until they are labelled.")
+        assert state is not None
         features = replace(state.session.features, head=state.solved.head, labels=None)
         return Predictions(features, state.solved.result, folders=(self.task.root,))
 
