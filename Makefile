@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP    := -m pip install --quiet --disable-pip-version-check -c constraints-torch.txt
 torch   = $(if $(TORCH_INDEX),$(1) $(PIP) --index-url $(TORCH_INDEX) torch)
 
-.PHONY: demo test test-transformers4 test-openclip lint bench fuzz clean
+.PHONY: demo serve test test-transformers4 test-openclip lint bench fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.ready: pyproject.toml constraints-torch.txt
@@ -17,6 +17,10 @@ $(VENV)/.ready: pyproject.toml constraints-torch.txt
 
 demo: $(VENV)/.ready  ## the main job on the bundled model and images
 	$(BIN)/kedge demo --out build/demo
+
+serve: $(VENV)/.ready  ## the page, on bundled pictures
+	mkdir -p build
+	$(BIN)/kedge serve --demo --work build/serve-demo
 
 test: $(VENV)/.ready lint  ## style, types and every test
 	$(BIN)/python -m pytest

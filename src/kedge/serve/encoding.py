@@ -83,7 +83,7 @@ class Encoding:
         if self._new:
             yield "new", {"count": self._new}
         if self.error is not None:
-            yield "failed", {"error": str(self.error)}
+            yield "failed", {"error": _one_line(self.error)}
 
     def encode_new(self) -> None:
         """Begin to encode the images that are new in the folder, unless that is under way."""
@@ -122,8 +122,8 @@ class Encoding:
         except _Stopped:
             pass
         except Exception as error:
-            self.error = error
-            self._tell_failure(error)
+            self.error = error  # whoever started the server says it on standard error
+            self.events.publish("failed", {"error": _one_line(error)})
             self.failed()
         finally:
             self._working.release()
@@ -160,7 +160,11 @@ class Encoding:
         except _Stopped:
             pass
         except Exception as error:
-            self._tell_failure(error)
+            if isinstance(error, KedgeError):
+                progress.tell(f"error: {error}")
+            else:
+                traceback.print_exception(error)
+            self.events.publish("failed", {"error": _one_line(error)})
         finally:
             self._working.release()
 
@@ -232,15 +236,6 @@ class Encoding:
                 with contextlib.suppress(KedgeError, OSError):  # the folder is not there at the moment
                     self.look()
 
-    def _tell_failure(self, error: Exception) -> None:
-        if isinstance(error, KedgeError):
-            text = str(error)
-            progress.tell(f"error: {text}")
-        else:
-            traceback.print_exception(error)
-            text = "kedge failed; the terminal where it runs says why."
-        self.events.publish("failed", {"error": text})
-
     @contextlib.contextmanager
     def _shown(self) -> Iterator[None]:
         """Show progress and notices on standard error and to the tabs."""
@@ -277,3 +272,8 @@ class Encoding:
             yield advance
         finally:
             self._progress = None
+
+
+def _one_line(error: Exception) -> str:
+    """An error for the page; what kedge did not foresee is for the terminal."""
+    return str(error) if isinstance(error, KedgeError) else "kedge failed; the terminal where it runs says why."
