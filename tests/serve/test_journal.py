@@ -88,6 +88,8 @@ def test_undo_and_redo_survive_until_another_change_is_added(journal: Journal) -
     assert journal.changes() == ALL[:2]
     journal.undo()
     journal.add(ALL[3])
+    assert not journal.can_redo
+    assert journal.redo() is None
     journal = again(journal)
     assert journal.changes() == [ALL[0], ALL[3]]
     assert not journal.can_redo
@@ -98,6 +100,7 @@ def test_threads_add_one_after_the_other(journal: Journal) -> None:
     def work(name: str) -> None:
         for number in range(20):
             journal.add(Label((f"{name}/{number}.jpg",), 0))
+            journal.add_export(name, number, None)
             journal.changes()
 
     threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
@@ -106,7 +109,7 @@ def test_threads_add_one_after_the_other(journal: Journal) -> None:
     for thread in threads:
         thread.join()
     there = journal.changes()
-    assert len(there) == 80
+    assert len(there) == len(journal.exports()) == 80
     assert again(journal).changes() == there
 
 
@@ -185,6 +188,23 @@ def test_a_damaged_file_is_named(journal: Journal) -> None:
         with pytest.raises(FileError, match=r"work\.sqlite .*move it away"):
             Journal(journal.path)
         assert journal.path.read_bytes() == damaged
+
+
+def test_damage_is_found_where_nothing_is_read_yet(journal: Journal) -> None:
+    vector = torch.nn.functional.normalize(torch.ones(1024), dim=0)
+    for number in range(50):
+        journal.keep_prototype([str(number)], vector)
+    journal.close()
+    connection = sqlite3.connect(journal.path)
+    page, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_size", "page_count"))
+    root = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'prototypes'").fetchone()[0]
+    connection.close()
+    assert size > root
+    with journal.path.open("r+b") as file:
+        file.seek((root - 1) * page)
+        file.write(b"\xff" * page)
+    with pytest.raises(FileError, match=r"work\.sqlite is damaged"):
+        Journal(journal.path)
 
 
 def test_a_file_of_another_program_is_left_alone(path: Path) -> None:
