@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
 
 from ...features.text_head import LOGIT_SCALES
 from ...methods.given import NONE
@@ -31,8 +32,8 @@ PRESENT = "The classes that can occur, as names or numbers; the others get proba
 REJECT = "Images whose score `none` is above it get the label −1, and the others are labelled once more."
 
 
-_ONE_BATCH = {"oneOf": [{"required": ["image_features"]}, {"required": ["images"]}]}
-_SOME_CLASSES = {"anyOf": [{"required": ["text_features"]}, {"required": ["classes"]}]}
+_ONE_BATCH: JsonDict = {"oneOf": [{"required": ["image_features"]}, {"required": ["images"]}]}
+_SOME_CLASSES: JsonDict = {"anyOf": [{"required": ["text_features"]}, {"required": ["classes"]}]}
 
 
 class _Request(BaseModel):
