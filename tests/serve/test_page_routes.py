@@ -197,7 +197,7 @@ def test_an_image_that_is_gone_or_unreadable(tab: Page) -> None:
     assert "cannot read" in tab.get("images/0/small", status=404)["error"]
     tab.workspace.file(1).write_bytes(b"no picture")
     assert "not an image" in tab.get("images/1/large", status=404)["error"]
-    assert tab.get("images/0")["path"] == tab.workspace.paths[0]  # what is known of it stays
+    assert tab.get("images/0")["path"] == tab.workspace.images.paths[0]  # what is known of it stays
     assert "no image 999" in tab.get("images/999", status=400)["error"]
     assert "no image -1" in tab.post("label", {"images": [-1], "label": 0}, status=400)["error"]
 
@@ -261,7 +261,7 @@ def test_two_servers_on_one_folder(tab: Page) -> None:
 def test_exports(tab: Page) -> None:
     tab.label([0, 1], DOG)
     tab.label(2, kedge.NONE)
-    paths = tab.workspace.paths
+    paths = tab.workspace.images.paths
     known = tab.client.get("/api/export/known.csv")
     assert "attachment" in known.headers["content-disposition"]
     rows = [(row["image"], row["label"]) for row in csv.DictReader(io.StringIO(known.text))]

@@ -50,7 +50,7 @@ def test_clicks_during_a_solve_share_the_next_one(tab: Page, monkeypatch: pytest
     slow = Slow(monkeypatch)
 
     def click(image: int) -> None:
-        answers[image] = tab.workspace.change(Label((tab.workspace.paths[image],), DOG))
+        answers[image] = tab.workspace.change(Label((tab.workspace.images.paths[image],), DOG))
 
     first = in_threads(click, 0)
     assert slow.begun.wait(30)
@@ -99,7 +99,7 @@ def test_all_who_wait_for_a_solve_that_fails_hear_of_it(tab: Page, monkeypatch: 
 
     def click(image: int) -> None:
         try:
-            tab.workspace.change(Label((tab.workspace.paths[image],), DOG))
+            tab.workspace.change(Label((tab.workspace.images.paths[image],), DOG))
         except RuntimeError as error:
             errors.append(str(error))
 
@@ -140,7 +140,7 @@ def test_the_first_opening_shows_zero_shot_batch_by_batch(tmp_path: Path, quick_
         assert "still being encoded" in client.post("label", {"images": [0], "label": 0}, status=409)["error"]
         client.post("encode-new", status=409)
         client.get("export/labels.csv", status=409)
-        assert client.get("images/0") == {"path": workspace.paths[0], "top": [], "neighbours": []}
+        assert client.get("images/0") == {"path": workspace.images.paths[0], "top": [], "neighbours": []}
         assert client.client.get("/api/images/0/small").status_code == 200
         work.encoding.start()
         assert work.encoding.wait(60)
@@ -193,7 +193,7 @@ def test_stopped_while_encoding_it_goes_on_later(
 def test_killed_before_new_images_were_joined(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with page(photos) as tab:
         tab.label(0, DOG)
-        labelled = tab.workspace.paths[0]
+        labelled = tab.workspace.images.paths[0]
         pictures(photos, each=2, first=EACH)
 
         def killed(*given: Any) -> Any:
@@ -203,11 +203,11 @@ def test_killed_before_new_images_were_joined(photos: Path, monkeypatch: pytest.
         tab.post("encode-new", status=202)
         assert tab.work.encoding.wait(60)
         assert tab.workspace.task.work.new_features.exists()
-        assert len(tab.workspace.paths) == EACH * len(SHOWN)
+        assert len(tab.workspace.images.paths) == EACH * len(SHOWN)
     with page(photos) as tab:
         assert not tab.workspace.task.work.new_features.exists()
-        assert len(tab.workspace.paths) == (EACH + 2) * len(SHOWN)
-        assert tab.get("labels")["columns"]["known"][tab.workspace.paths.index(labelled)] == DOG
+        assert len(tab.workspace.images.paths) == (EACH + 2) * len(SHOWN)
+        assert tab.get("labels")["columns"]["known"][tab.workspace.images.paths.index(labelled)] == DOG
 
 
 def test_a_folder_that_was_moved_goes_on(photos: Path, tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_folders_that_are_no_class_are_strangers_in_the_demo(photos: Path) -> No
         assert tab.get("labels")["accuracy"] is None  # not all images have a class
     with page(photos, strangers=True) as tab:
         before = tab.get("labels")["accuracy"]["now"]
-        none = [i for i, path in enumerate(tab.workspace.paths) if path.startswith(SHOWN[0])]
+        none = [i for i, path in enumerate(tab.workspace.images.paths) if path.startswith(SHOWN[0])]
         assert tab.get("labels")["columns"]["label"][none[0]] != -1
         assert tab.label(none[:-1], kedge.NONE)["accuracy"]["now"] > before
 

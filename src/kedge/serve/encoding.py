@@ -16,8 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from .. import progress
 from ..errors import InputError, KedgeError
 from ..features.encode import Encoded
@@ -28,7 +26,9 @@ from ..images.image_set import ImageSet
 from ..methods.solve.compiling import warm_up
 from ..words import count
 from .events import Event
-from .workspace import NotNow, Workspace
+from .image_list import NotNow
+from .joining import joined
+from .workspace import Workspace
 
 LOOK_EVERY = 10.0  # seconds between two looks for new images, while a tab is open
 TELL_EVERY = 0.25  # seconds between two progress events
@@ -199,33 +199,13 @@ class Encoding:
     def _fresh(self) -> tuple[ImageSet, list[str]]:
         """The images in the folder, and the paths of those that are neither encoded nor known to be unreadable."""
         images = self._listed()
-        there = {*self.workspace.paths, *self.workspace.skipped}
+        there = {*self.workspace.images.paths, *self.workspace.skipped}
         same = images.root == self.task.root  # of a table, it may have become another
         return images, [path for path in images.paths if path not in there] if same else []
 
     def _join(self, old: FeatureSet, new: FeatureSet | None, skipped: dict[str, str]) -> FeatureSet:
-        """One file of old and new features, sorted by path; then the file of the new ones goes."""
-        assert old.paths is not None
-        skipped = {**old.skipped, **({} if new is None else new.skipped), **skipped}
-        rows, paths = [old.image_features], list(old.paths)
-        if new is not None and new.paths is not None:
-            there = set(paths)
-            fresh = [i for i, path in enumerate(new.paths) if path not in there]
-            rows.append(new.image_features[fresh].to(old.image_features.dtype))
-            paths += [new.paths[i] for i in fresh]
-        order = sorted(range(len(paths)), key=paths.__getitem__)
-        images = self._listed()
-        label = dict(zip(images.paths, images.labels or (), strict=False))
-        about = {name: value for name, value in old.provenance.items() if name != "files_sha256"}
-        listed = [{"path": path, "reason": reason} for path, reason in skipped.items()]
-        joined = FeatureSet.from_arrays(
-            torch.cat(rows)[order],
-            old.head,
-            labels=[label[paths[i]] for i in order] if all(path in label for path in paths) else None,
-            paths=[paths[i] for i in order],
-            provenance={**about, "images": len(paths) + len(listed), "skipped": listed},
-        )
-        joined.save(self.task.work.features)
+        """Join new features to the file of the old ones; then the file of the new ones goes."""
+        joined(old, new, skipped, self._listed()).save(self.task.work.features)
         self.task.work.new_features.unlink(missing_ok=True)
         return FeatureSet.load(self.task.work.features)
 

@@ -23,9 +23,10 @@ from ..ranges import MOST_IMAGES
 from . import exports
 from .app import error
 from .encoding import Encoding
+from .image_list import NotNow
 from .said import AddClass, DropClass, EditClass, Label, Present, Reject
 from .thumbnails import Thumbnails
-from .workspace import NotNow, Workspace
+from .workspace import Workspace
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -95,7 +96,8 @@ def page_router(workspace: Workspace, encoding: Encoding, thumbnails: Thumbnails
 
     @routes.post("/api/label")
     def label(body: _Label) -> Response:
-        return _json(workspace.change(Label(workspace.named(body.images, body.revision), body.label)))
+        images = workspace.images.of(body.revision)
+        return _json(workspace.change(Label(tuple(map(images.path, body.images)), body.label)))
 
     @routes.post("/api/present")
     def present(body: _Present) -> Response:

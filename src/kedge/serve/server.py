@@ -27,6 +27,7 @@ from .app import create_app
 from .encoding import Encoding
 from .events import Events
 from .guard import LOCAL
+from .image_list import NotNow
 from .journal import Journal
 from .page_routes import not_now, page_router
 from .task import Options, open_task
@@ -34,7 +35,7 @@ from .thumbnails import Thumbnails
 from .v1.routes import Service
 from .v1.routes import router as v1_router
 from .work_folder import WorkFolder
-from .workspace import NotNow, Workspace
+from .workspace import Workspace
 
 PORT, TRIED = 8017, 50  # the first port that is tried, and how many
 END_SECONDS = 3  # that requests under way have when the server ends

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..features.feature_set import FeatureSet
 from ..features.text_head import TextHead
 from ..images.image_set import same_name
 from ..labelling.result import NO_CLASS, NO_CLASS_NAME, Result
@@ -142,6 +143,15 @@ def as_rows(known: Numbers, said: Said) -> Numbers:
     """Ids as rows of the head; UNKNOWN and NONE stay."""
     row = {each.id: number for number, each in enumerate(said.classes)} | {UNKNOWN: UNKNOWN, NONE: NONE}
     return np.array([row[each] for each in known.tolist()], dtype=np.int64)
+
+
+def true_names(features: FeatureSet) -> list[str] | None:
+    """What the true class of each image is called, if it is known: its label in the features, or its folder."""
+    if features.labels is not None:
+        names = [same_name(name) for name in features.head.class_names]
+        return [names[label] for label in features.labels.tolist()]
+    folders = [path.split("/", 1) for path in features.paths or ()]
+    return None if any(len(parts) == 1 for parts in folders) else [same_name(parts[0]) for parts in folders]
 
 
 def true_labels(names: Sequence[str] | None, said: Said, strangers: bool) -> Numbers | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
 
 from ...features.text_head import LOGIT_SCALES
 from ...methods.given import NONE
@@ -31,12 +32,18 @@ PRESENT = "The classes that can occur, as names or numbers; the others get proba
 REJECT = "Images whose score `none` is above it get the label −1, and the others are labelled once more."
 
 
+_ONE_BATCH: JsonDict = {"oneOf": [{"required": ["image_features"]}, {"required": ["images"]}]}
+_SOME_CLASSES: JsonDict = {"anyOf": [{"required": ["text_features"]}, {"required": ["classes"]}]}
+
+
 class _Request(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Batch(_Request):
     """The images: their features, or the files themselves."""
+
+    model_config = ConfigDict(json_schema_extra=_ONE_BATCH)
 
     image_features: Matrix | None = Field(None, description="n×d unit rows, one per image.")
     images: Annotated[list[File], Field(min_length=1, max_length=MOST_IMAGES)] | None = Field(
@@ -55,6 +62,8 @@ class Batch(_Request):
 
 class Head(_Request):
     """The classes: their text features, or names that the server's encoder encodes; and the method."""
+
+    model_config = ConfigDict(json_schema_extra=_SOME_CLASSES)
 
     text_features: Matrix | None = Field(None, description="k×d unit rows, one per class.")
     classes: Annotated[list[Name], Field(min_length=1, max_length=MOST_CLASSES)] | None = Field(
@@ -85,6 +94,8 @@ class Head(_Request):
 
 class AdaptRequest(Head, Batch):
     """Label n images jointly."""
+
+    model_config = ConfigDict(json_schema_extra={**_ONE_BATCH, **_SOME_CLASSES})
 
 
 class StreamRequest(Head):

@@ -7,10 +7,14 @@ const element = (tag, text = "", ...children) => {
   return made;
 };
 
+/** A sentence in which `code` is marked. */
+const prose = (tag, text) =>
+  element(tag, "", ...text.split("`").map((part, i) => (i % 2 ? element("code", part) : part)));
+
 const table = (heads, rows) => {
   const head = element("tr", "", ...heads.map((name) => element("th", name)));
   const body = rows.map((cells) =>
-    element("tr", "", ...cells.map((cell, i) => element("td", "", i ? cell : element("code", cell)))));
+    element("tr", "", ...cells.map((cell, i) => prose("td", i ? cell : `\`${cell}\``))));
   return element("table", "", element("thead", "", head), element("tbody", "", ...body));
 };
 
@@ -40,7 +44,7 @@ const fields = (description, schema) => {
 const content = (part) => Object.values(part?.content ?? {})[0]?.schema;
 
 const route = (description, path, method, found) => {
-  const section = element("section", "", element("p", found.description ?? ""));
+  const section = element("section");
   if (found.parameters?.length) {
     const rows = found.parameters.map((part) => [part.name, kind(part.schema), part.description ?? ""]);
     section.append(element("h3", "In the address"), table(["name", "type", "meaning"], rows));
@@ -55,7 +59,8 @@ const route = (description, path, method, found) => {
   section.append(element("h3", "Errors"), table(["status", "meaning"], errors.map(([s, e]) => [s, e.description])));
   const verb = element("span", method.toUpperCase());
   verb.className = "method";
-  return element("details", "", element("summary", "", verb, element("code", path), ` ${found.summary ?? ""}`), section);
+  const line = element("summary", "", verb, element("code", path), prose("p", found.description ?? ""));
+  return element("details", "", line, section);
 };
 
 const shared = ["Packed", "PackedAnswer", "FoundClass", "Verdict"]; // parts that several routes use
@@ -65,14 +70,14 @@ const show = async () => {
   if (!answer.ok) throw new Error((await answer.json()).error);
   const description = await answer.json();
   document.getElementById("version").textContent = description.info.version;
-  document.getElementById("about").textContent = description.info.description;
+  document.getElementById("about").replaceWith(prose("p", description.info.description));
   const routes = document.getElementById("routes");
   for (const [path, methods] of Object.entries(description.paths))
     for (const [method, found] of Object.entries(methods)) routes.append(route(description, path, method, found));
   routes.append(element("h2", "Parts"));
   for (const name of shared.filter((part) => description.components.schemas[part])) {
     const schema = description.components.schemas[name];
-    routes.append(element("h3", name), element("p", schema.description ?? ""), fields(description, schema));
+    routes.append(element("h3", name), prose("p", schema.description ?? ""), fields(description, schema));
   }
 };
 
