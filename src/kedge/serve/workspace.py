@@ -1,0 +1,339 @@
+"""The work on one set of images: features, what a person said of them, and the labels that follow.
+
+    workspace = Workspace(task, journal, events)
+    workspace.open(features)                        # the first solve; until then images are being encoded
+    workspace.change(Label(("a/1.jpg",), 3))        # checked, written to the journal, solved: as GET /api/labels
+
+Any thread may call it. While one solve runs, further changes wait, and one common solve serves them all. If a solve
+fails, the changes it was for are taken back, and everything stays as it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..features.encode import Encoded
+from ..features.feature_set import FeatureSet
+from ..features.text_head import TextHead
+from ..images.image_set import same_name
+from ..labelling.predictions import Predictions
+from ..labelling.session import Session
+from ..methods.contract import UNKNOWN
+from ..words import count, printable
+from .events import Events
+from .journal import Journal
+from .prompts import LazyEncoder, Prompts
+from .said import Change, Said, check, said
+from .shown import NOT_YET, Numbers, Solved, as_rows, in_words, known_labels, true_labels, waiting
+from .task import Task
+
+NEIGHBOURS = 8  # that are shown of an image
+
+
+class NotNow(InputError):
+    """Something that cannot be done at present: nothing to undo, images still being encoded, another list of images."""
+
+
+@dataclass
+class _Burst:
+    """Changes that one solve serves: what each did, and how to take it back."""
+
+    parts: list[tuple[str, Callable[[], object]]] = field(default_factory=list)
+    shown: dict[str, Any] | None = None  # the answer
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Images:
+    """The images in order, and what the page must know of them once."""
+
+    root: Path
+    paths: Sequence[str]
+    simulated: bool
+    edit: bool  # is an encoder there?
+
+    @cached_property
+    def revision(self) -> str:
+        """Changes with anything here."""
+        text = "\0".join([str(self.root), str(self.simulated), str(self.edit), *self.paths])
+        return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:8]
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """Everything that is replaced when the features are."""
+
+    session: Session
+    true_names: list[str] | None
+    solved: Solved
+    without: tuple[object, Numbers]  # labels if nothing was known, and what they depend on
+
+
+class Workspace:
+    """The images of a task, and the labels that a person and kedge give them."""
+
+    def __init__(self, task: Task, journal: Journal, events: Events) -> None:
+        self.task, self.journal, self.events = task, journal, events
+        self.skipped: dict[str, str] = {}
+        self._changing, self._solving = threading.RLock(), threading.Lock()  # taken in the order solving, changing
+        self._burst = _Burst()
+        self._said = said(task.class_names, journal.changes())
+        self._images = _Images(task.root, task.paths, False, edit=task.listing is not None)
+        self._encoded = np.full(len(task.paths), NOT_YET), np.zeros(len(task.paths), dtype=np.float32)
+        self._prompts: Prompts | None = None
+        self._encoder: LazyEncoder | None = None
+        self._state: _State | None = None
+        self._version = int(1000 * time.time())  # newer than those of an earlier server
+        self._shown: dict[str, Any] = {}
+
+    @property
+    def version(self) -> dict[str, Any]:
+        """The number of the last answer, and of the list of images."""
+        return {"version": self._version, "revision": self._images.revision}
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """The paths of the images, in order."""
+        return self._images.paths
+
+    def set(self) -> dict[str, Any]:
+        """GET /api/set."""
+        state, images = self._state, self._images
+        names = None if state is None else state.true_names
+        return {
+            "name": printable(self.task.name),
+            "encoder": printable(self.task.encoder),
+            "simulated": images.simulated,
+            "revision": images.revision,
+            "images": [printable(path) for path in images.paths],
+            "skipped": [{"path": printable(path), "reason": reason} for path, reason in self.skipped.items()],
+            "true_labels": true_labels(names, self._said, self.task.strangers) is not None,
+            "edit": images.edit,
+            "templates": list(self.task.templates),
+            "method": self.task.method.name,
+            "work": printable(self.task.work.path.name),
+        }
+
+    def labels(self) -> dict[str, Any]:
+        """GET /api/labels."""
+        if self._state is not None:
+            return {**self._shown, **self.version}
+        shown = waiting(len(self.paths), self.task.class_names, *self._encoded)
+        nothing = {"accuracy": None, "others": 0, "last": None, "can_undo": False, "can_redo": False}
+        return {**self.version, "phase": "encoding", **shown, **nothing}
+
+    def encoded(self, batch: Encoded, head: TextHead) -> None:
+        """Show zero-shot of a batch, before all are encoded."""
+        if not batch.positions:
+            return
+        values, classes = head.log_zero_shot(batch.features).exp().max(dim=1)
+        labels, probabilities = self._encoded
+        labels[batch.positions], probabilities[batch.positions] = classes.numpy(), values.numpy()
+        data = {"zero_shot": classes.tolist(), "zero_shot_probability": [round(value, 4) for value in values.tolist()]}
+        self.events.publish("batch", {"images": batch.positions, **data})
+
+    def open(self, features: FeatureSet) -> None:
+        """Take these features of the images, and solve. Labels that were given stay, by path."""
+        paths = features.paths
+        assert paths is not None
+        with self._solving:
+            session = Session(features, self.task.method)
+            if self._prompts is None:
+                self._prompts = Prompts(features, self.task.templates, self.journal)
+                self._prompts.encoder = self._encoder
+            with self._changing:
+                now, edit = self._said, self._images.edit
+            state, shown = self._solved(session, _true_names(features), paths, now, None)
+            self.skipped = features.skipped
+            self._images = _Images(self.task.root, paths, features.simulated, edit)
+            self._show(state, shown, last=None)
+
+    def use_encoder(self, encoder: LazyEncoder | None) -> None:
+        """Add and change classes with this encoder; None: not at all."""
+        with self._changing:
+            self._encoder = encoder
+            if self._prompts is not None:
+                self._prompts.encoder = encoder
+            self._images = replace(self._images, edit=encoder is not None)
+        self.events.publish("version", self.version)
+
+    def change(self, change: Change) -> dict[str, Any]:
+        """Do what a person says: as GET /api/labels."""
+
+        def act(prompts: Prompts) -> tuple[str, Callable[[], object]]:
+            check(change, self._said)
+            after = said(self.task.class_names, [*self.journal.changes(), change])
+            prompts.head(after.classes)  # it may not be possible
+            self.journal.add(change)
+            return self._in_words(change, after), self.journal.take_back
+
+        return self._do(act)
+
+    def undo(self) -> dict[str, Any]:
+        """Take the last change back: as GET /api/labels."""
+        return self._do(lambda prompts: self._moved(self.journal.undo, self.journal.redo, "undone"))
+
+    def redo(self) -> dict[str, Any]:
+        """Do again what was undone last: as GET /api/labels."""
+        return self._do(lambda prompts: self._moved(self.journal.redo, self.journal.undo, "done again"))
+
+    def _moved(
+        self, move: Callable[[], Change | None], back: Callable[[], object], what: str
+    ) -> tuple[str, Callable[[], object]]:
+        moved = move()
+        if moved is None:
+            raise NotNow(f"there is nothing that could be {what}.")
+        return f"{what}: {self._in_words(moved, said(self.task.class_names, self.journal.changes()))}", back
+
+    def _in_words(self, change: Change, after: Said) -> str:
+        return in_words(change, {each.id: each.name for each in (*self._said.classes, *after.classes)})
+
+    def _do(self, act: Callable[[Prompts], tuple[str, Callable[[], object]]]) -> dict[str, Any]:
+        """Write to the journal, and solve or be served by the next solve."""
+        with self._changing:
+            self.check_labelled()
+            assert self._prompts is not None
+            burst = self._burst
+            burst.parts.append(act(self._prompts))
+            self._said = said(self.task.class_names, self.journal.changes())
+        with self._solving:
+            if burst.shown is None and burst.error is None:
+                self._serve(burst)
+        if burst.error is not None:
+            raise burst.error
+        assert burst.shown is not None
+        return burst.shown
+
+    def _serve(self, burst: _Burst) -> None:
+        """Solve for all changes of a burst."""
+        with self._changing:
+            self._burst = _Burst()
+            now, before = self._said, self._state
+        assert before is not None
+        try:
+            state, shown = self._solved(before.session, before.true_names, before.solved.paths, now, before.without)
+        except Exception as error:  # whatever a method raises
+            self._take_back(burst, error)
+            return
+        what = burst.parts[0][0] if len(burst.parts) == 1 else count(len(burst.parts), "change")
+        changed = state.solved.differing(before.solved.labels).tolist()
+        self._show(state, shown, {"what": what, "changed": changed})
+        burst.shown = self._shown
+
+    def _take_back(self, burst: _Burst, error: Exception) -> None:
+        """Take a burst back, and before it those changes that came later: nobody has seen them."""
+        with self._changing:
+            later, self._burst = self._burst, _Burst()
+            for each in (later, burst):
+                for _, take_back in reversed(each.parts):
+                    take_back()
+                each.error = error
+            self._said = said(self.task.class_names, self.journal.changes())
+
+    def _solved(
+        self,
+        session: Session,
+        true_names: list[str] | None,
+        paths: Sequence[str],
+        now: Said,
+        without: tuple[object, Numbers] | None,
+    ) -> tuple[_State, dict[str, Any]]:
+        """The next state, and what is shown of it."""
+        solved = self._solve(session, paths, now)
+        depends = now.classes, now.absent, now.reject
+        if not (solved.known != UNKNOWN).any():
+            without = depends, solved.labels
+        elif without is None or without[0] != depends:
+            without = depends, self._solve(session, paths, replace(now, known={})).labels
+        shown = {
+            **solved.shown(),
+            "phase": "labelled",
+            "accuracy": solved.accuracy(true_labels(true_names, now, self.task.strangers)),
+            "others": len(solved.differing(without[1])),
+        }
+        return _State(session, true_names, solved, without), shown
+
+    def _solve(self, session: Session, paths: Sequence[str], now: Said) -> Solved:
+        assert self._prompts is not None
+        head = self._prompts.head(now.classes)
+        present = [row for row, each in enumerate(now.classes) if each.id not in now.absent] if now.absent else None
+        known = known_labels(now, paths)
+        given = as_rows(known, now) if (known != UNKNOWN).any() else None
+        start = time.perf_counter()
+        result = session.solve(given, present, now.reject, head)
+        return Solved(now, paths, head, result, time.perf_counter() - start)
+
+    def _show(self, state: _State, shown: dict[str, Any], last: dict[str, Any] | None) -> None:
+        """Replace what is shown, and tell all tabs."""
+        self._state, self._version = state, self._version + 1
+        can = {"can_undo": self.journal.can_undo, "can_redo": self.journal.can_redo}
+        self._shown = {**self.version, **shown, "last": last, **can}
+        self.events.publish("version", self.version)
+
+    def image(self, image: int) -> dict[str, Any]:
+        """GET /api/images/{i}: its most probable classes and its nearest neighbours."""
+        path, state = printable(self._path(image)), self._state
+        if state is None:
+            return {"path": path, "top": [], "neighbours": []}
+        near = state.session.neighbours(image, NEIGHBOURS)
+        neighbours = [{"image": other, "similarity": round(value, 4)} for other, value in near]
+        return {"path": path, "top": state.solved.top(image), "neighbours": neighbours}
+
+    def file(self, image: int, revision: str | None = None) -> Path:
+        """The file of an image; revision: of the list that the number is from."""
+        self.check_revision(revision)
+        return self.task.root / self._path(image)
+
+    def check_labelled(self) -> None:
+        """Raise NotNow before the first solve."""
+        if self._state is None:
+            raise NotNow("the images are still being encoded. Wait until they are labelled.")
+
+    def check_revision(self, revision: str | None) -> None:
+        """Raise NotNow if a number of an image is from another list."""
+        if revision not in (None, self._images.revision):
+            raise NotNow("the list of images has changed. Load the page again.")
+
+    def named(self, images: Sequence[int], revision: str | None = None) -> tuple[str, ...]:
+        """The paths of the images with these numbers."""
+        self.check_revision(revision)
+        return tuple(map(self._path, images))
+
+    def _path(self, image: int) -> str:
+        if not 0 <= image < len(self.paths):
+            raise InputError(f"there is no image {image}: there are {len(self.paths):,}. Load the page again.")
+        return self.paths[image]
+
+    def said_of(self, number: int) -> tuple[str, str | None]:
+        """The name and the prompt of a class."""
+        found = self._said.by_id.get(number)
+        if found is None:
+            raise InputError(f"there is no class {number}. Load the page again.")
+        return found.name, found.prompt
+
+    def predictions(self) -> Predictions:
+        """The labels as they are, to write them."""
+        self.check_labelled()
+        state = self._state
+        assert state is not None
+        features = replace(state.session.features, head=state.solved.head, labels=None)
+        return Predictions(features, state.solved.result, folders=(self.task.root,))
+
+
+def _true_names(features: FeatureSet) -> list[str] | None:
+    """What the true class of each image is called, if it is known: its label in the features, or its folder."""
+    if features.labels is not None:
+        names = [same_name(name) for name in features.head.class_names]
+        return [names[label] for label in features.labels.tolist()]
+    folders = [path.split("/", 1) for path in features.paths or ()]
+    return None if any(len(parts) == 1 for parts in folders) else [same_name(parts[0]) for parts in folders]
