@@ -43,7 +43,7 @@ function fillRow(id) {
   show.lastChild.dataset.evidence = words;
   show.setAttribute("aria-pressed", String(state.filter === id));
   show.title = one.prompt ? `${one.name}: “${one.prompt}”` : one.name;
-  figure.textContent = one.count ? number(one.count) : "";
+  figure.textContent = one.count || one.evidence !== null ? number(one.count) : "";
   figure.setAttribute("aria-label", count(one.count, "image"));
   more.setAttribute("aria-label", `More about ${one.name}`);
   row.classList.toggle("chosen", state.filter === id);
