@@ -59,7 +59,7 @@ export function openPicker(images, at, { enlarge = null } = {}) {
     action("none", "0", "none", "none of these", () => label(images, NONE)),
     action("confirm", "y", "check", "right as it is", () => confirm(images)),
     said ? action("forget", "⌫", "forget", "forget what you said", () => label(images, null)) : null,
-    enlarge && images.length === 1 ? action("enlarge", "␣", "large", "large view", () => enlarge(image)) : null);
+    enlarge && images.length === 1 ? action("enlarge", "", "large", "large view", () => enlarge(image)) : null);
   const title = images.length === 1 ? fileName(state.set.images[image]) : `${count(images.length, "image")} selected`;
   dialog.append(
     el("div", { class: "picker-head" }, el("img", { alt: "", src: smallPicture(image, state.set.revision) }), el("p", { title }, title),

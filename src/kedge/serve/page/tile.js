@@ -53,7 +53,7 @@ export function fill(tile) {
   put(line.firstChild, name);
   put(line.lastChild, figure);
   const strange = state.view === "none" && label >= 0 && !known;
-  put(was, strange ? `none of these: ${percent(columns.none[image])}` : changed ? `zero-shot: ${className(zeroShot)}` : "");
+  put(was, strange ? `none: ${percent(columns.none[image])}` : changed ? `zero-shot: ${className(zeroShot)}` : "");
   bar.firstChild.style.transform = `scaleX(${empty ? 0 : label < 0 && !known ? columns.none[image] : probability})`;
   const classes = tile.classList;
   classes.toggle("empty-tile", empty);

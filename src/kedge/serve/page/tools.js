@@ -81,7 +81,7 @@ function showRefresh() {
 
 function refresh() {
   const hadFocus = document.activeElement === byId("refresh");
-  if (state.view === "worth" && !state.only) choose({});
+  if (state.view === "worth" && !state.only) choose({ view: "worth" });
   else order();
   if (state.focus >= 0) focusImage(state.focus, { take: hadFocus });
 }
