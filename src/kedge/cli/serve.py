@@ -21,7 +21,7 @@ DEMO = Path("kedge-demo")
 def serve(
     source: Annotated[
         Path | None,
-        typer.Argument(metavar="[IMAGES|FEATURES]", help="A folder of images, a table (.csv), or a feature file."),
+        typer.Argument(metavar="IMAGES|FEATURES", help="A folder of images, a table (.csv), or a feature file."),
     ] = None,
     classes: Annotated[
         str | None,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +38,7 @@ from .shown import NOT_YET, Numbers, Solved, as_rows, in_words, known_labels, tr
 from .task import Task
 
 NEIGHBOURS = 8  # that are shown of an image
+KEPT = 8  # solves without known labels, for undo and redo
 
 
 class NotNow(InputError):
@@ -76,7 +77,7 @@ class _State:
     session: Session
     true_names: list[str] | None
     solved: Solved
-    without: tuple[object, Numbers]  # labels if nothing was known, and what they depend on
+    without: Mapping[object, Numbers]  # labels if nothing was known, by what they depend on
 
 
 class Workspace:
@@ -153,7 +154,7 @@ class Workspace:
                 self._prompts.encoder = self._encoder
             with self._changing:
                 now, edit = self._said, self._images.edit
-            state, shown = self._solved(session, _true_names(features), paths, now, None)
+            state, shown = self._solved(session, _true_names(features), paths, now, {})
             self.skipped = features.skipped
             self._images = _Images(self.task.root, paths, features.simulated, edit)
             self._show(state, shown, last=None)
@@ -246,20 +247,20 @@ class Workspace:
         true_names: list[str] | None,
         paths: Sequence[str],
         now: Said,
-        without: tuple[object, Numbers] | None,
+        without: Mapping[object, Numbers],
     ) -> tuple[_State, dict[str, Any]]:
         """The next state, and what is shown of it."""
         solved = self._solve(session, paths, now)
         depends = now.classes, now.absent, now.reject
-        if not (solved.known != UNKNOWN).any():
-            without = depends, solved.labels
-        elif without is None or without[0] != depends:
-            without = depends, self._solve(session, paths, replace(now, known={})).labels
+        if depends not in without:
+            nothing_known = not (solved.known != UNKNOWN).any()
+            plain = solved if nothing_known else self._solve(session, paths, replace(now, known={}))
+            without = {**dict(list(without.items())[1 - KEPT :]), depends: plain.labels}
         shown = {
             **solved.shown(),
             "phase": "labelled",
             "accuracy": solved.accuracy(true_labels(true_names, now, self.task.strangers)),
-            "others": len(solved.differing(without[1])),
+            "others": len(solved.differing(without[depends])),
         }
         return _State(session, true_names, solved, without), shown
 
