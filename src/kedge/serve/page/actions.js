@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { count } from "./dom.js";
-import { className, labelled, NOBODY, NONE, order, shown, state, takeLabels, tell } from "./state.js";
+import { className, labelled, NOBODY, NONE, shown, state, takeLabels, tell } from "./state.js";
 import { toast } from "./toast.js";
 import { trouble } from "./connection.js";
 
@@ -23,13 +23,14 @@ async function take(labels, flash) {
   return undefined;
 }
 
-/** Fetch everything: at the start, and when the list of images is another. */
+/** Fetch everything: at the start, when the list of images is another, and when the server is back. */
 export async function load() {
   try {
     const [set, labels] = await Promise.all([api.getSet(), api.getLabels()]);
+    if (set.revision !== labels.revision) return void setTimeout(load, 500); // between two lists: ask again
     state.set = set;
     state.pending.clear();
-    if (set.revision !== labels.revision) return void setTimeout(load, 500); // between two lists: ask again
+    newest = labels.version; // a server that was started again may count from the beginning
     tell("set");
     takeLabels(labels);
   } catch (error) {
@@ -88,7 +89,7 @@ export async function label(images, id) {
   };
   const what = id === null ? "forgotten label" : confirms ? "confirmation" : "correction";
   await send(
-    () => api.postLabel(images, id).finally(settled),
+    () => api.postLabel(images, id, state.set.revision).finally(settled),
     (answer) => `${count(images.length, what)} changed ${others(answer)}`,
   );
   tell("pending");
@@ -146,5 +147,3 @@ export function takeBatch({ images, zero_shot: labels, zero_shot_probability: pr
   });
   tell("batch");
 }
-
-export { order };

@@ -35,7 +35,7 @@ async function ask(path, method = "GET", body = undefined) {
 export const getSet = () => ask("/api/set");
 export const getLabels = () => ask("/api/labels");
 export const getImage = (image) => ask(`/api/images/${image}`);
-export const postLabel = (images, label) => ask("/api/label", "POST", { images, label });
+export const postLabel = (images, label, revision) => ask("/api/label", "POST", { images, label, revision });
 export const postPresent = (classes, present) => ask("/api/present", "POST", { classes, present });
 export const postReject = (threshold) => ask("/api/reject", "POST", { threshold });
 export const postUndo = () => ask("/api/undo", "POST");

@@ -1,7 +1,7 @@
 // The list of classes: found, not here, all others. A tick says "here"; the name shows the images of a class.
 //
-// Like the grid it keeps its order while a person works: classes found later come at the end of the list, until the order
-// is made anew.
+// Like the grid it keeps its order while a person works: a class that is unticked stays where it is, struck through, and
+// classes found later come at the end. When the order is made anew, unticked classes go to the part "not here".
 
 import { setPresent } from "./actions.js";
 import { smallPicture } from "./api.js";
@@ -43,10 +43,11 @@ function fillRow(id) {
   show.lastChild.dataset.evidence = words;
   show.setAttribute("aria-pressed", String(state.filter === id));
   show.title = one.prompt ? `${one.name}: “${one.prompt}”` : one.name;
-  figure.textContent = one.count ? number(one.count) : "";
+  figure.textContent = one.count || one.evidence !== null ? number(one.count) : "";
   figure.setAttribute("aria-label", count(one.count, "image"));
   more.setAttribute("aria-label", `More about ${one.name}`);
   row.classList.toggle("chosen", state.filter === id);
+  row.classList.toggle("absent", !one.present);
   const img = example.firstChild;
   const address = one.example === null || one.example === undefined ? null : smallPicture(one.example, state.set.revision);
   if (address === null) img.removeAttribute("src");
@@ -55,6 +56,7 @@ function fillRow(id) {
 }
 
 function evidence(one) {
+  if (!one.present) return "not here";
   if (one.known > 0) return "confirmed by you";
   if (one.evidence === null || one.evidence === undefined) return one.prompt ? "own prompt" : "";
   return one.evidence < DOUBTFUL ? "doubtful" : "likely";
@@ -76,19 +78,21 @@ function draw() {
   const now = labelled() ? state.labels.found : soFar();
   const set = new Set(now);
   const before = new Set(found);
-  found = labelled() ? [...found.filter((id) => set.has(id)), ...now.filter((id) => !before.has(id))] : now;
+  const stays = (id) => set.has(id) || state.names.get(id)?.present === false;
+  found = labelled() ? [...found.filter(stays), ...now.filter((id) => !before.has(id))] : now;
+  const listed = new Set(found);
   const all = [...state.names.values()];
-  const away = all.filter((one) => !one.present);
+  const away = all.filter((one) => !one.present && !listed.has(one.id));
   const wanted = parts.filter.value.trim().toLowerCase();
   const others = all.filter((one) => one.present && !set.has(one.id) && one.name.toLowerCase().includes(wanted));
-  fillPart(parts.found, found.filter((id) => state.names.get(id)?.present));
+  fillPart(parts.found, found);
   fillPart(parts.away, away.map((one) => one.id));
   parts.awayPart.hidden = away.length === 0;
   parts.awayTitle.textContent = `Not here · ${number(away.length)}`;
   if (parts.othersPart.open) fillPart(parts.others, others.slice(0, MANY).map((one) => one.id));
   parts.rest.textContent = others.length > MANY ? `and ${number(others.length - MANY)} more: type to find them` : "";
   parts.othersTitle.textContent = `All other classes · ${number(all.filter((one) => one.present && !set.has(one.id)).length)}`;
-  parts.title.textContent = labelled() ? `${count(found.length, "class", "classes")} found` : "Classes so far";
+  parts.title.textContent = labelled() ? `${count(now.length, "class", "classes")} found` : "Classes so far";
   for (const id of rows.keys()) if (!state.names.has(id)) rows.delete(id);
 }
 
@@ -130,8 +134,9 @@ export function startClasses() {
   on("labels classes", draw);
   on("batch", later(draw, 150));
   on("list", () => {
-    if (state.labels === null || !labelled()) return;
-    if (!state.stale && state.filter === null) found = [];
-    draw();
+    if (state.labels !== null && labelled()) draw();
+  });
+  on("anew", () => {
+    found = [];
   });
 }

@@ -38,7 +38,7 @@ export const count = (value, one, many = `${one}s`) => `${number(value)} ${value
 export function percent(share, digits = 0) {
   const step = 10 ** -digits;
   let value = 100 * share;
-  if (share < 1 && value > 100 - step / 2) return `> ${(100 - step).toFixed(digits)} %`;
+  if (share < 1 && value >= 100 - step / 2) return `> ${(100 - step).toFixed(digits)} %`;
   if (share > 0 && value < step / 2) return `< ${step.toFixed(digits)} %`;
   return `${value.toFixed(digits)} %`;
 }

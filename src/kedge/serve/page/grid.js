@@ -7,7 +7,7 @@
 import { byId, count, el, kept, later } from "./dom.js";
 import { layOut, rowAt, rowOf } from "./rows.js";
 import { className, on, state } from "./state.js";
-import { fill, fillFocus, loadPicture, makeTile } from "./tile.js";
+import { fill, fillFocus, loadPicture, makeTile, watchPictures } from "./tile.js";
 
 const MARGIN = 400; // px above and below what is seen
 const FAST = 1200; // px in one frame: too fast to look at, so thumbnails wait
@@ -18,7 +18,7 @@ const grid = byId("grid");
 const sticky = byId("sticky");
 const inPage = new Map(); // number of a row → its element
 let plan = layOut(0, null, 1000, 150);
-let size = Number(kept.get("size")) || (matchMedia("(max-width: 700px)").matches ? 104 : 148);
+let size = Number(kept.get("size")) || (matchMedia("(max-width: 700px)").matches ? 104 : 120);
 let lastTop = 0;
 let frame = 0;
 let boxWidth = 0;
@@ -130,6 +130,8 @@ function heading(group) {
 }
 
 let selectGroup = () => {};
+
+/** What "select all" at the heading of a group does. */
 export function onSelectGroup(call) {
   selectGroup = call;
 }
@@ -146,7 +148,11 @@ function stick(top) {
 }
 
 function load() {
-  for (const row of inPage.values()) for (const tile of row.querySelectorAll(".tile")) loadPicture(tile);
+  for (const row of inPage.values()) {
+    if (row.loaded) continue;
+    row.loaded = state.labels.phase === "labelled"; // while images are encoded, some have no thumbnail yet
+    for (const cell of row.children) if (cell.dataset.image) loadPicture(cell);
+  }
 }
 const loadSoon = later(load, SETTLED);
 
@@ -174,6 +180,7 @@ function measure() {
 
 export function startGrid() {
   measure();
+  watchPictures(grid);
   box.addEventListener("scroll", () => {
     frame ||= requestAnimationFrame(render);
   }, { passive: true });

@@ -13,11 +13,13 @@ function showSet() {
   const parts = [count(images.length, "image"), encoder, method === "kedge" ? null : method];
   const meta = byId("set-meta");
   meta.replaceChildren(parts.filter(Boolean).join(" · "));
-  if (simulated) meta.append(" · ", el("span", { class: "tag" }, "simulated pictures"));
+  const tags = el("span", { class: "tags" });
+  if (simulated) tags.append(el("span", { class: "tag" }, "simulated pictures"));
   if (skipped.length) {
     const list = skipped.slice(0, 20).map(({ path, reason }) => `${path}: ${reason}`).join("\n");
-    meta.append(" · ", el("span", { class: "tag", tabindex: "0", title: list, "aria-label": `${skipped.length} skipped. ${list}` }, `${skipped.length} skipped`));
+    tags.append(el("span", { class: "tag", tabindex: "0", title: list, "aria-label": `${skipped.length} skipped. ${list}` }, `${skipped.length} skipped`));
   }
+  if (tags.children.length) meta.append(" ", tags);
 }
 
 /** Let a number run to a new value, and say by how much it moved. */

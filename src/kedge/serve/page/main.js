@@ -62,7 +62,9 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   byId("grid").querySelector('[tabindex="0"]')?.focus();
 });
 load();
+let lost = false;
 listen(heard, (yes) => {
   connected(yes);
-  if (yes) catchUp();
+  if (yes && lost) load();
+  lost = !yes;
 }, trouble);

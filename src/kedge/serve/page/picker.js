@@ -59,7 +59,7 @@ export function openPicker(images, at, { enlarge = null } = {}) {
     action("none", "0", "none", "none of these", () => label(images, NONE)),
     action("confirm", "y", "check", "right as it is", () => confirm(images)),
     said ? action("forget", "⌫", "forget", "forget what you said", () => label(images, null)) : null,
-    enlarge && images.length === 1 ? action("enlarge", "␣", "large", "large view", () => enlarge(image)) : null);
+    enlarge && images.length === 1 ? action("enlarge", "", "large", "large view", () => enlarge(image)) : null);
   const title = images.length === 1 ? fileName(state.set.images[image]) : `${count(images.length, "image")} selected`;
   dialog.append(
     el("div", { class: "picker-head" }, el("img", { alt: "", src: smallPicture(image, state.set.revision) }), el("p", { title }, title),
@@ -67,9 +67,7 @@ export function openPicker(images, at, { enlarge = null } = {}) {
     search, list, actions);
   search.addEventListener("input", draw);
   dialog.addEventListener("keydown", (event) => keys(event, { dialog, search, list }));
-  dialog.addEventListener("click", (event) => {
-    if (event.target === dialog) dialog.close(); // a click beside it
-  });
+  dialog.addEventListener("click", (event) => clickedBeside(event, dialog));
   dialog.addEventListener("close", () => {
     dialog.remove();
     if (open === dialog) open = null;
@@ -104,6 +102,18 @@ function matches(wanted) {
 
 const exact = (wanted) => [...state.names.values()].some((one) => one.name.toLowerCase() === wanted);
 
+/** A click beside the picker closes it; on another image it goes on there, so that image after image is one click each. */
+function clickedBeside(event, dialog) {
+  const { left, right, top, bottom } = dialog.getBoundingClientRect();
+  const { clientX: x, clientY: y } = event;
+  if (event.target !== dialog || (x >= left && x <= right && y >= top && y <= bottom)) return;
+  dialog.close();
+  if (matchMedia("(max-width: 600px)").matches) return; // there it is a sheet over a shade
+  const { shiftKey, ctrlKey, metaKey } = event;
+  const again = new MouseEvent("click", { bubbles: true, cancelable: true, clientX: x, clientY: y, shiftKey, ctrlKey, metaKey });
+  document.elementFromPoint(x, y)?.closest(".tile")?.dispatchEvent(again);
+}
+
 function keys(event, { dialog, search, list }) {
   event.stopPropagation();
   if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -111,7 +121,8 @@ function keys(event, { dialog, search, list }) {
   const press = (testid) => dialog.querySelector(`[data-testid="${testid}"]`)?.click();
   const buttons = [...dialog.querySelectorAll(".picker-option")];
   const at = buttons.indexOf(document.activeElement);
-  if (event.key === "ArrowDown") buttons[Math.min(buttons.length - 1, at + 1)]?.focus();
+  if (event.key === "Escape") dialog.close(); // also if there is text, which the browser would clear first
+  else if (event.key === "ArrowDown") buttons[Math.min(buttons.length - 1, at + 1)]?.focus();
   else if (event.key === "ArrowUp") (at <= 0 ? search : buttons[at - 1]).focus();
   else if (typing && event.key === "Enter") list.querySelector("button")?.click();
   else if (typing) return;

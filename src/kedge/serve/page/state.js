@@ -34,7 +34,7 @@ export const state = {
 
 const listeners = new Map();
 
-/** Hear of "set", "labels", "list", "focus", "selection", "accept", "pending". */
+/** Hear of "set", "labels", "list", "anew", "focus", "selection", "accept", "pending", "batch", "classes". */
 export function on(kinds, call) {
   for (const kind of kinds.split(" ")) {
     if (!listeners.has(kind)) listeners.set(kind, []);
@@ -78,6 +78,7 @@ export function takeLabels(labels) {
   if (state.filter !== null && !state.names.has(state.filter)) state.filter = null;
   const fresh = listOf(state);
   const other = before?.phase !== labels.phase || before?.revision !== labels.revision;
+  if (other) tell("anew");
   if (other || state.list.length === 0) showList(fresh);
   else state.stale = !sameOrder(fresh, state.list);
   tell("labels");
@@ -85,7 +86,7 @@ export function takeLabels(labels) {
 
 /** Make the order anew. */
 export function order() {
-  if (state.labels === null) return;
+  tell("anew");
   showList(listOf(state));
 }
 
@@ -105,7 +106,9 @@ function showList({ images, groups }) {
 /** Choose what the grid shows: {view?, filter?, only?, search?}. */
 export function choose(changes) {
   Object.assign(state, changes);
+  if (state.labels === null) return;
   state.focus = -1;
   state.selected.clear();
-  order();
+  if ("view" in changes) order();
+  else showList(listOf(state));
 }

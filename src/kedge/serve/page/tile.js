@@ -7,30 +7,37 @@ import { accepted } from "./views.js";
 
 const FLASH = 1500; // ms
 
+// A tile is a copy of this: a scroll makes hundreds of them in a second.
+const PATTERN = el(
+  "div",
+  { class: "tile", role: "gridcell", tabindex: "-1", "data-testid": "tile" },
+  el("div", { class: "picture" }, el("img", { alt: "", decoding: "async", draggable: "false" }), el("span", { class: "mark" }),
+    el("button", { class: "enlarge", type: "button", tabindex: "-1", "aria-label": "Large view", title: "Large view (Space)" }, icon("large"))),
+  el("div", { class: "line" }, el("span", { class: "label" }), el("span", { class: "number" })),
+  el("div", { class: "bar" }, el("span")),
+  el("div", { class: "was" }),
+);
+
 /** A cell of the grid; fill() writes into it. */
 export function makeTile(image) {
-  const tile = el(
-    "div",
-    { class: "tile", role: "gridcell", tabindex: "-1", "data-testid": "tile", "data-image": image },
-    el("div", { class: "picture" }, el("img", { alt: "", decoding: "async", draggable: "false" }), el("span", { class: "mark" }),
-      el("button", { class: "enlarge", type: "button", tabindex: "-1", "aria-label": "Large view", title: "Large view (Space)" }, icon("large"))),
-    el("div", { class: "line" }, el("span", { class: "label" }), el("span", { class: "number" })),
-    el("div", { class: "bar" }, el("span")),
-    el("div", { class: "was" }),
-  );
-  const img = tile.querySelector("img");
-  img.addEventListener("load", () => tile.classList.add("loaded"));
-  img.addEventListener("error", () => tile.classList.add("broken"));
+  const tile = PATTERN.cloneNode(true);
+  tile.dataset.image = image;
   return tile;
+}
+
+/** Listen to the thumbnails in an element; load and error do not bubble. */
+export function watchPictures(element) {
+  element.addEventListener("load", ({ target }) => target.closest(".tile")?.classList.add("loaded"), true);
+  element.addEventListener("error", ({ target }) => target.closest(".tile")?.classList.add("broken"), true);
 }
 
 /** Ask for the thumbnail, if the image is encoded already: the encoder needs the processor more than we do. */
 export function loadPicture(tile) {
   const image = Number(tile.dataset.image);
-  const img = tile.querySelector("img");
+  const img = tile.firstChild.firstChild;
   if (img.hasAttribute("src") || state.labels.columns.zero_shot[image] < 0) return;
   img.src = smallPicture(image, state.set.revision);
-  if (img.complete && img.naturalWidth) tile.classList.add("loaded", "at-once");
+  if (img.complete && img.naturalWidth) tile.classList.add("loaded");
 }
 
 /** Write what is known now. */
@@ -45,13 +52,14 @@ export function fill(tile) {
   const figure = empty ? "" : known ? "yours" : label < 0 ? percent(columns.none[image]) : percent(probability);
   put(line.firstChild, name);
   put(line.lastChild, figure);
-  put(was, changed ? `was ${className(zeroShot)}` : "");
+  const strange = state.view === "none" && label >= 0 && !known;
+  put(was, strange ? `none: ${percent(columns.none[image])}` : changed ? `zero-shot: ${className(zeroShot)}` : "");
   bar.firstChild.style.transform = `scaleX(${empty ? 0 : label < 0 && !known ? columns.none[image] : probability})`;
   const classes = tile.classList;
   classes.toggle("empty-tile", empty);
   classes.toggle("known", known);
   classes.toggle("nobody", label === -1);
-  classes.toggle("changed", changed);
+  classes.toggle("changed", changed && !strange);
   classes.toggle("waiting", waiting);
   classes.toggle("dimmed", state.dim && !empty && !known && !accepted(columns, image, state.accept));
   mark(tile, known ? (label === -1 ? "none" : "check") : "");
@@ -81,8 +89,8 @@ function put(element, text) {
 }
 
 function mark(tile, name) {
-  const place = tile.querySelector(".mark");
-  if (place.dataset.icon === name) return;
+  const place = tile.firstChild.children[1];
+  if ((place.dataset.icon ?? "") === name) return;
   place.dataset.icon = name;
   place.replaceChildren(...(name ? [icon(name)] : []));
 }

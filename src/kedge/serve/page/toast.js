@@ -13,10 +13,17 @@ export function toast(text, { show = null, undo = null, bad = false } = {}) {
   if (show) message.append(button("Show them", () => choose({ only: { title: "changed just now", images: show }, filter: null, search: "" })));
   if (undo) message.append(button("Undo", undo));
   message.append(el("button", { class: "icon-button", type: "button", "aria-label": "Close", onclick: close }, icon("close")));
+  if (place.parentNode !== host()) host().append(place);
   place.replaceChildren(message);
   clearTimeout(timer);
   timer = setTimeout(closeIfUnused, bad ? 2 * STAYS : STAYS);
 }
+
+// Beside an open dialog nothing can be clicked: the message goes into it, and out again before it closes.
+const host = () => [...document.querySelectorAll("dialog[open]")].at(-1) ?? document.body;
+document.addEventListener("close", ({ target }) => {
+  if (target.contains(place)) document.body.append(place);
+}, true);
 
 function button(text, call) {
   return el("button", { class: "link", type: "button", onclick: () => {

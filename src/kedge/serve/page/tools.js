@@ -81,7 +81,7 @@ function showRefresh() {
 
 function refresh() {
   const hadFocus = document.activeElement === byId("refresh");
-  if (state.view === "worth" && !state.only) choose({});
+  if (state.view === "worth" && !state.only) choose({ view: "worth" });
   else order();
   if (state.focus >= 0) focusImage(state.focus, { take: hadFocus });
 }
@@ -99,7 +99,7 @@ function showReject() {
   const { reject } = state.labels;
   const box = el("input", { type: "checkbox", "data-testid": "reject", onchange: () => setReject(box.checked ? 0.5 : null) });
   box.checked = reject !== null;
-  byId("reject").replaceChildren(el("label", {}, box, ` take out all with a score above ${(reject ?? 0.5).toFixed(2)}`));
+  byId("reject").replaceChildren(el("label", { title: "Give “none of these” to all images with such a score" }, box, `reject above ${(reject ?? 0.5).toFixed(2)}`));
 }
 
 export function startTools() {
