@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP    := -m pip install --quiet --disable-pip-version-check -c constraints-torch.txt
 torch   = $(if $(TORCH_INDEX),$(1) $(PIP) --index-url $(TORCH_INDEX) torch)
 
-.PHONY: demo test test-transformers4 test-openclip lint bench fuzz clean
+.PHONY: demo serve test test-transformers4 test-openclip lint bench load fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.ready: pyproject.toml constraints-torch.txt
@@ -17,6 +17,10 @@ $(VENV)/.ready: pyproject.toml constraints-torch.txt
 
 demo: $(VENV)/.ready  ## the main job on the bundled model and images
 	$(BIN)/kedge demo --out build/demo
+
+serve: $(VENV)/.ready  ## the page, on bundled pictures
+	mkdir -p build
+	$(BIN)/kedge serve --demo --work build/serve-demo
 
 test: $(VENV)/.ready lint  ## style, types and every test
 	$(BIN)/python -m pytest
@@ -53,6 +57,9 @@ lint: $(VENV)/.ready
 bench: $(VENV)/.ready  ## speed and memory, as ratios in one run
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/extraction.py
+
+load: $(VENV)/.ready  ## 50 clients of the service for a minute: errors, latency, memory
+	$(BIN)/python benchmarks/load.py
 
 # Hostile trials with a new seed each time. FUZZ_SEED=… repeats a campaign, FUZZ_TRIAL=PART:NUMBER one trial of it.
 FUZZ_MINUTES ?= 15

@@ -9,6 +9,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from .errors import FileError
 
@@ -61,6 +62,30 @@ def written_by_rename(path: str | Path) -> Iterator[Path]:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def lock_file(path: Path) -> IO[str] | None:
+    """Open a file and lock it; None if another process has it locked. It stays locked until it is closed.
+
+    The system releases the lock when a process ends, however it ends. Links are not followed. Windows, and file systems
+    without locks, let everybody in.
+    """
+    lock = open(path, "a", opener=_not_through_links)  # noqa: SIM115  # the caller closes it
+    with contextlib.suppress(ImportError):  # not on Windows
+        import fcntl
+
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            return None
+        except OSError:  # a file system without locks
+            return lock
+    return lock
+
+
+def _not_through_links(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def existing(path: str | Path) -> Path:

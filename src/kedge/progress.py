@@ -96,6 +96,32 @@ def shown_by(display: Display, say: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def also_shown_by(display: Display, say: Callable[[str], None]) -> Iterator[None]:
+    """Like `shown_by`; what showed progress and notices outside of the block shows them too."""
+    before, said = _display.get(), _say.get()
+
+    @contextlib.contextmanager
+    def both(total: int, what: str, unit: str, done: int) -> Iterator[Advance]:
+        outside = contextlib.nullcontext() if before is None else before(total, what, unit, done)
+        with outside as first, display(total, what, unit, done) as second:
+
+            def advance(count: int) -> None:
+                if first is not None:
+                    first(count)
+                second(count)
+
+            yield advance
+
+    def say_both(text: str) -> None:
+        if said is not None:
+            said(text)
+        say(text)
+
+    with shown_by(both, say_both):
+        yield
+
+
+@contextlib.contextmanager
 def _lines(total: int, what: str, unit: str, done: int) -> Iterator[Advance]:
     """A line at every tenth of the work, but not more often than OFTEN; and a line every SELDOM seconds."""
     first, start = done, time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -79,3 +80,11 @@ def write_csv(file: TextIO, columns: Sequence[str], rows: Iterable[Mapping[str, 
     writer = csv.writer(SimpleNamespace(write=lambda line: file.write(line.removesuffix("\r\n") + "\n")))
     writer.writerow(map(field, columns))
     writer.writerows([field(row.get(name)) for name in columns] for row in rows)
+
+
+def write_json(file: TextIO, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows as a JSON array of objects, one per line, so that it can be read and compared."""
+    file.write("[")
+    for number, row in enumerate(rows):
+        file.write((",\n" if number else "\n") + json.dumps(row, ensure_ascii=False))
+    file.write("\n]\n")

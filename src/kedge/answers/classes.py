@@ -42,9 +42,9 @@ def found_classes(answer: Answer) -> tuple[FoundClass, ...]:
     order = found[(evidence + confirmed(answer))[found].argsort(stable=True)]  # evidence is at most 1
     sure = answer.z.index_select(1, order).masked_fill_((answer.given == NONE)[:, None], -1.0)
     names = answer.head.class_names
+    columns = (column.tolist() for column in (order, counts[order], evidence[order], sure.argmax(dim=0)))
     return tuple(
-        FoundClass(k, names[k] if names else f"class {k}", float(counts[k]), float(evidence[k]), int(example))
-        for k, example in zip(order.tolist(), sure.argmax(dim=0), strict=True)
+        FoundClass(k, names[k] if names else f"class {k}", *values) for k, *values in zip(*columns, strict=True)
     )
 
 

@@ -18,7 +18,7 @@ from ..errors import FileError, KedgeError
 from ..progress import discard, tell
 from ._show import stdout
 
-COMMANDS = ("adapt", "extract", "features", "bench", "results", "plan", "ls", "demo")
+COMMANDS = ("adapt", "extract", "features", "bench", "results", "plan", "ls", "demo", "serve")
 
 
 def run(argv: Sequence[str] | None) -> int:
@@ -122,6 +122,7 @@ def _root(version: Version = False) -> None:
     \b
     kedge demo                                        run everything on a model and images that come with kedge
     kedge adapt photos --classes "cat, dog"           label a folder of images
+    kedge serve photos --classes "cat, dog"           label it in the browser: correct a few, and the rest follows
     kedge extract photos --classes "cat, dog"         encode images once, into a feature file
     kedge bench birds.safetensors --scenario low      compare methods on labelled features
     """

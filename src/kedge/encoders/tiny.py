@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 from ..errors import KedgeError
@@ -56,15 +56,28 @@ def bundled(images: ImageSet) -> bool:
         return False
 
 
-def unpack(place: Path) -> Path:
+def bundled_classes() -> list[str]:
+    """The folders of the bundled images, one per class, in order."""
+    with zipfile.ZipFile(IMAGES) as archive:
+        return sorted({_folder(entry) for entry in archive.infolist()})
+
+
+def _folder(entry: zipfile.ZipInfo) -> str:
+    return entry.filename.partition("/")[0]
+
+
+def unpack(place: Path, classes: Container[str] | None = None) -> Path:
     """Unpack the bundled images into folders of `place`, by class, skipping files that are there already.
+
+    classes: only these (`bundled_classes`).
 
     By rename, but not flushed to disk one by one: that takes long, and a file of the wrong size is unpacked again.
     """
     unfinished = place / ".kedge-unpacking.tmp"
     with writing(place), zipfile.ZipFile(IMAGES) as archive:
-        notice(f"unpacking {count(len(archive.infolist()), 'picture')} into {place} …")
-        for entry in archive.infolist():
+        entries = [entry for entry in archive.infolist() if classes is None or _folder(entry) in classes]
+        notice(f"unpacking {count(len(entries), 'picture')} into {place} …")
+        for entry in entries:
             file = place / entry.filename
             if not (file.is_file() and file.stat().st_size == entry.file_size):
                 file.parent.mkdir(parents=True, exist_ok=True)

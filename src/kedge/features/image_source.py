@@ -64,7 +64,7 @@ class ImageSource:
         from .extract import check_same_encoder
 
         files = find_images(features, images)  # before loading a large model
-        loaded = load_encoder(encoder or _encoder_name(features), device=device)
+        loaded = load_encoder(encoder or encoder_name(features), device=device)
         check_same_encoder(features, loaded)
         return cls(loaded, files.__getitem__)
 
@@ -84,7 +84,7 @@ class ImageSource:
         return pixels
 
 
-def _encoder_name(features: FeatureSet) -> str:
+def encoder_name(features: FeatureSet) -> str:
     """The name of the recorded encoder, if it may be loaded; of a model on the hub, with the commit that was used."""
     name, commit = str(features.provenance.get("encoder") or ""), features.provenance.get("revision")
     if not name:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -20,7 +19,7 @@ from torch import Tensor
 
 from ..arrays import check_unit_rows
 from ..errors import FileError, KedgeError
-from ..files import writing, written_by_rename
+from ..files import lock_file, writing, written_by_rename
 from ..progress import notice
 from ..schema import Whole, checked, parsed
 from ..tensor_files import check_names, load_tensors, save_tensors
@@ -61,8 +60,9 @@ class Parts:
     def __enter__(self) -> Parts:
         with writing(self.folder):
             self.folder.mkdir(exist_ok=True)
-            self._lock = open(self.folder / LOCK, "a", opener=_not_through_links)
-        _keep_others_out(self._lock, self.folder)
+            self._lock = lock_file(self.folder / LOCK)
+        if self._lock is None:
+            raise FileError(f"another process uses {self.folder}. Wait until it is done, or choose another output.")
         if self.force and self.shards():
             self._drop_other_job()
         if self.shards():
@@ -262,25 +262,6 @@ def _reserve(file: IO[bytes], size: int) -> None:
                 raise
 
 
-def _not_through_links(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
-
-
 def _range(shard: Path) -> tuple[int, int]:
     start, _, stop = shard.stem.partition("-")
     return int(start), int(stop)
-
-
-def _keep_others_out(lock: IO[str], folder: Path) -> None:
-    """Raise FileError if another process uses the folder. The system releases the lock when a process ends."""
-    with contextlib.suppress(ImportError):  # not on Windows
-        import fcntl
-
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FileError(
-                f"another process uses {folder}. Wait until it is done, or choose another output."
-            ) from None
-        except OSError:  # a file system without locks
-            return

@@ -31,8 +31,8 @@ second one if it has to be turned.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-import warnings
 from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -47,6 +47,7 @@ from ..errors import FileError, InputError, SettingError, did_you_mean
 from ..files import existing
 from ..memory import check_memory, in_bytes
 from .folders import FORMATS
+from .quiet import without_warnings
 
 INTERPOLATIONS = {mode.name.lower(): mode for mode in Image.Resampling}
 TURNS = {  # by EXIF orientation; 1 is upright
@@ -68,23 +69,25 @@ VIEW_RATIO = (3 / 4, 4 / 3)  # width : height, log-uniform
 VIEW_TRIES = 10  # random crops to try until one fits into the image; then the largest central crop is used
 
 
-def open_image(source: str | Path | IO[bytes], name: str = "") -> Image.Image:
+def open_image(
+    source: str | Path | IO[bytes], name: str = "", *, enough: int | None = None, most_pixels: int | None = None
+) -> Image.Image:
     """Read an image file as upright RGB; raises FileError if it is unreadable, truncated or too large.
 
-    name: what messages call the image, if it is not its path.
+    name: what messages call the image, if it is not its path. enough: a JPEG may be decoded at half, quarter or eighth
+    size, if its edges stay at least so long; that is quicker. most_pixels: a limit below PIL's.
     """
     if isinstance(source, (str, os.PathLike)):
         source = existing(source)
     name = name or str(source if isinstance(source, Path) else getattr(source, "name", "the image"))
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # PIL's warnings about odd metadata
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(source, formats=_formats()) as image:
-                _check_size(image)
-                image.load()  # decode everything now, so that a truncated file fails here
-                return to_rgb(image)
-    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        with without_warnings(), Image.open(source, formats=_formats()) as image:  # PIL's, about odd metadata
+            _check_size(image, most_pixels)
+            if enough is not None:
+                image.draft(None, (enough, enough))
+            image.load()  # decode everything now, so that a truncated file fails here
+            return to_rgb(image)
+    except Image.DecompressionBombError as error:
         raise FileError(
             f"{name} has more than {Image.MAX_IMAGE_PIXELS:,} pixels, the limit against decompression bombs. "
             "Make it smaller, or raise PIL.Image.MAX_IMAGE_PIXELS if you trust it."
@@ -102,11 +105,15 @@ def open_image(source: str | Path | IO[bytes], name: str = "") -> Image.Image:
         raise FileError(f"{name} is a damaged or truncated image: {reason}. Copy or make it again.") from error
 
 
-def _check_size(image: Image.Image) -> None:
-    """Raise InputError if decoding the image and making it upright RGB would take too much memory."""
+def _check_size(image: Image.Image, most_pixels: int | None) -> None:
+    """Raise an error if the image has too many pixels, or if making it upright RGB would take too much memory."""
+    if image.width * image.height > (Image.MAX_IMAGE_PIXELS or math.inf):  # PIL itself refuses twice as many
+        raise Image.DecompressionBombError
     each = STORED.get(image.mode, 4) + max(DECODER_BYTES.get(image.format or "", 0), 2 * RGB_BYTES)
     what = f"an image of {image.width}×{image.height} pixels ({image.format}, mode {image.mode})"
     needed = each * image.width * image.height
+    if most_pixels is not None and image.width * image.height > most_pixels:
+        raise InputError(f"{what} is too large; the limit is {most_pixels:,} pixels. Make it smaller.")
     if needed > IMAGE_BYTES:
         raise InputError(
             f"{what} would take {in_bytes(needed)} of memory; the limit for one image is {in_bytes(IMAGE_BYTES)}. "
@@ -253,7 +260,7 @@ class Preprocessing:
             width, height = (
                 int(self.resize * edge / short) for edge in image.size
             )  # rounded down, as in transformers and open_clip
-            if width * height > (Image.MAX_IMAGE_PIXELS or float("inf")):
+            if width * height > (Image.MAX_IMAGE_PIXELS or math.inf):
                 raise InputError(
                     f"an image of {image.width}×{image.height} pixels is too long and thin: with a shorter edge of "
                     f"{self.resize} it would have {width * height:,} pixels. Crop it."

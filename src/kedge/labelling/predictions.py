@@ -20,7 +20,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,7 +34,7 @@ from torch import Tensor
 from ..errors import FileError, InputError, MissingExtra
 from ..features.feature_set import FeatureSet
 from ..files import check_writable, written_by_rename
-from ..words import count, percent, write_csv
+from ..words import count, percent, write_csv, write_json
 from .result import NO_CLASS, NO_CLASS_NAME, Result
 
 SUFFIXES = (".csv", ".json", ".parquet")
@@ -207,7 +206,7 @@ class Predictions:
                 if path.suffix.lower() == ".csv":
                     self.write_csv(file, raw_csv, all_rows)
                 else:
-                    self._write_json(file, all_rows)
+                    write_json(file, self.rows(all_rows))
 
     def write_csv(self, file: TextIO, raw: bool = False, all_rows: bool = False) -> None:
         """Write the rows as CSV to an open text file.
@@ -216,11 +215,6 @@ class Predictions:
         formula; `raw` leaves it as it is.
         """
         write_csv(file, list(self.columns), self.rows(all_rows), raw)
-
-    def _write_json(self, file: TextIO, all_rows: bool) -> None:
-        for number, row in enumerate(self.rows(all_rows)):  # one line per row, so that it can be read and compared
-            file.write((",\n" if number else "[\n") + json.dumps(row, ensure_ascii=False))
-        file.write("\n]\n")
 
     def _write_parquet(self, file: Path, all_rows: bool) -> None:
         import pyarrow

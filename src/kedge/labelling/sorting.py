@@ -46,10 +46,16 @@ def check_target(folder: str | Path, places: Iterable[Path]) -> Path:
     return folder
 
 
-def sort_into(predictions: Predictions, folder: str | Path, images: str | Path | None = None) -> Path:
+def sort_into(
+    predictions: Predictions,
+    folder: str | Path,
+    images: str | Path | None = None,
+    only: Iterable[int] | None = None,
+) -> Path:
     """Copy every image to `folder`/label/; if two images have the same file name, the second gets a number.
 
-    images: the folder of the images, if they come from a feature file and are not in its own folder.
+    images: the folder of the images, if they come from a feature file and are not in its own folder. only: the numbers
+    of the images to copy; None: all.
     """
     features = predictions.features
     files = find_images(features, images or predictions.root)
@@ -64,7 +70,7 @@ def sort_into(predictions: Predictions, folder: str | Path, images: str | Path |
         unfinished = Path(made) / "sorted"
         unfinished.mkdir()
         pairs = list(zip(files, predictions.labels.tolist(), strict=True))
-        for file, label in track(pairs, "copies"):
+        for file, label in track(pairs if only is None else [pairs[number] for number in only], "copies"):
             place = unfinished / names[label]
             place.mkdir(exist_ok=True)
             while (copy := place / _numbered(file.name, taken[f"{label}/{file.name.lower()}"])).exists():

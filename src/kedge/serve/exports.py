@@ -1,0 +1,107 @@
+"""The labels of a set of images, to take away.
+
+| kind          | what                                                                                               |
+|---------------|----------------------------------------------------------------------------------------------------|
+| labels.csv    | all columns of `Predictions`                                                                       |
+| labels.json   | the same as an array of objects                                                                    |
+| metadata.csv  | file_name,label: put it beside the images, and `datasets` loads them as an `imagefolder`. Images   |
+|               | of no class are left out                                                                           |
+| known.csv     | image,label: what the person said, "none" for images of no class; for `kedge adapt --known`        |
+
+`above` leaves out images whose label is neither known nor at least so probable. Text in CSV files that a spreadsheet
+could take for a formula gets a ' in front; kedge takes it off again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO, cast
+
+from ..errors import InputError, SettingError, did_you_mean
+from ..labelling.known_file import NONE_WORDS
+from ..labelling.predictions import Predictions
+from ..labelling.result import NO_CLASS
+from ..labelling.sorting import sort_into
+from ..methods.given import NONE
+from ..ranges import checked_number
+from ..words import percent, write_csv, write_json
+
+KINDS = ("labels.csv", "labels.json", "metadata.csv", "known.csv")
+
+
+def accepted(predictions: Predictions, above: float | None) -> list[int]:
+    """The numbers of the images whose label is known, or that have a class at least so probable; None: of all."""
+    if above is None:
+        return list(range(len(predictions.features)))
+    checked_number("above", above, low=0, high=1)
+    probable = predictions.result.probs.amax(dim=1).cpu() >= above
+    known = ~predictions.result.answer.unknown.cpu()
+    chosen: list[int] = (known | (probable & (predictions.labels != NO_CLASS))).nonzero().flatten().tolist()
+    return chosen
+
+
+def write(kind: str, predictions: Predictions, file: TextIO | BinaryIO, above: float | None = None) -> int:
+    """Write one of KINDS to an open file, and return the number of images in it."""
+    if kind not in KINDS:
+        raise SettingError(f"unknown export {kind!r}{did_you_mean(kind, KINDS)}")
+    chosen = set(accepted(predictions, above))
+    with _as_text(file) as to:
+        if kind.startswith("labels"):
+            rows = [row for number, row in enumerate(predictions.rows()) if number in chosen]
+            if kind == "labels.json":
+                write_json(to, rows)
+            else:
+                write_csv(to, list(predictions.columns), rows)
+        elif kind == "metadata.csv":
+            pairs = zip(predictions.image_names, predictions.names, predictions.labels.tolist(), strict=True)
+            rows = [
+                {"file_name": image, "label": name}
+                for number, (image, name, label) in enumerate(pairs)
+                if number in chosen and label != NO_CLASS
+            ]
+            write_csv(to, ("file_name", "label"), rows)
+        else:
+            rows = _known_rows(predictions)
+            write_csv(to, ("image", "label"), rows)
+    return len(rows)
+
+
+def _known_rows(predictions: Predictions) -> list[dict[str, Any]]:
+    names = predictions.features.head.class_names
+    none = next((word for word in NONE_WORDS if word not in names), NONE_WORDS[-1])  # a class may be called so
+    given = zip(predictions.image_names, predictions.result.answer.given.tolist(), strict=True)
+    return [
+        {"image": image, "label": none if label == NONE else names[label]}
+        for image, label in given
+        if label >= 0 or label == NONE
+    ]
+
+
+def into_folders(predictions: Predictions, exports: Path, root: Path, above: float | None = None) -> Path:
+    """Copy the images below `root` into a new folder of `exports`, by label: sorted-20260131-142500/cat/photo.jpg."""
+    chosen = accepted(predictions, above)
+    if not chosen:
+        raise InputError(f"no image has a label with at least {percent(above or 0)}. Accept less probable ones too.")
+    name = f"sorted-{datetime.now():%Y%m%d-%H%M%S}"
+    folder, number = exports / name, 1
+    while folder.exists():
+        number += 1
+        folder = exports / f"{name}-{number}"
+    return sort_into(predictions, folder, root, chosen)
+
+
+@contextlib.contextmanager
+def _as_text(file: TextIO | BinaryIO) -> Iterator[TextIO]:
+    """The file as one for text; file names that are not UTF-8 are written escaped, as `Predictions.write` does."""
+    if isinstance(file, io.TextIOBase):
+        yield cast(TextIO, file)
+        return
+    text = io.TextIOWrapper(cast(BinaryIO, file), encoding="utf-8", errors="backslashreplace", newline="")
+    try:
+        yield text
+    finally:
+        text.detach()  # flushes, and leaves the file open

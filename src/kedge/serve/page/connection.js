@@ -1,0 +1,53 @@
+// Banners: the server does not answer, the address is not the right one, new images, notices.
+
+import { encodeNew, Refused } from "./api.js";
+import { byId, count, el, icon } from "./dom.js";
+import { toast } from "./toast.js";
+
+const place = byId("banners");
+const PATIENCE = 1500; // ms without a connection until we say so
+let timer = 0;
+
+/** Show a banner of a kind; only one of each kind. content null: take it away. */
+export function banner(kind, content, { bad = false, close = false } = {}) {
+  place.querySelector(`[data-kind="${kind}"]`)?.remove();
+  if (content === null) return;
+  const shown = el("div", { class: bad ? "banner bad" : "banner", "data-kind": kind, "data-testid": `banner-${kind}`, role: bad ? "alert" : "status" });
+  shown.append(...[content].flat());
+  if (close) shown.append(el("button", { class: "icon-button", type: "button", "aria-label": "Close", onclick: () => shown.remove() }, icon("close")));
+  place.append(shown);
+}
+
+const lost = () => banner("lost", "The server does not answer; your work is saved. This page goes on when it is back.", { bad: true });
+
+export function connected(yes) {
+  clearTimeout(timer);
+  if (yes) banner("lost", null);
+  else timer = setTimeout(lost, PATIENCE);
+}
+
+/** Say what went wrong with a request. */
+export function trouble(error) {
+  if (!(error instanceof Refused)) throw error;
+  if (error.status === 0) lost();
+  else if (error.status === 401 || error.status === 403) {
+    connected(true);
+    banner("address", "This page may not talk to the server. Open the address that kedge serve printed.", { bad: true });
+  } else toast(error.message, { bad: true });
+}
+
+/** There are new images in the folder. */
+export function showNew({ count: images }) {
+  if (!images) return banner("new", null);
+  const button = el("button", { class: "button", type: "button", onclick: async () => {
+    button.disabled = true;
+    try {
+      await encodeNew();
+      banner("new", null);
+    } catch (error) {
+      button.disabled = false;
+      trouble(error);
+    }
+  } }, "Encode them");
+  return banner("new", [el("span", {}, `${count(images, "new image")} in the folder.`), button], { close: true });
+}
