@@ -112,19 +112,21 @@ export const undo = () =>
 export const redo = () =>
   state.labels?.can_redo && send(api.postRedo, (answer) => `Done again. ${count(answer.last?.changed.length ?? 0, "other label")} changed`);
 
-/** Tick or untick a class. */
-export function setPresent(id, present) {
-  const one = state.names.get(id);
-  const before = one.present;
-  one.present = present;
-  tell("classes");
-  return send(
-    () => api.postPresent([id], present),
-    (answer) => `“${className(id)}” is ${present ? "here" : "not here"}: ${count(answer.last?.changed.length ?? 0, "label")} changed`,
-  ).then((answer) => {
-    if (answer) return;
-    one.present = before;
+/** Tick or untick classes. */
+export function setPresent(ids, present) {
+  const before = new Map(ids.map((id) => [id, state.names.get(id).present]));
+  const show = (value) => {
+    for (const id of ids) state.names.get(id).present = value(id);
     tell("classes");
+  };
+  show(() => present);
+  const what = ids.length === 1 ? `“${className(ids[0])}” is` : `${count(ids.length, "class", "classes")} are`;
+  return send(
+    () => api.postPresent(ids, present),
+    (answer) => `${what} ${present ? "here" : "not here"}: ${count(answer.last?.changed.length ?? 0, "label")} changed`,
+  ).then((answer) => {
+    if (!answer) show((id) => before.get(id));
+    return answer;
   });
 }
 

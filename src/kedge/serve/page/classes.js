@@ -1,4 +1,6 @@
-// The list of classes: found, not here, all others. A tick says "here"; the name shows the images of a class.
+// The list of classes: found, perhaps, not here, all others. A tick says "here"; the name shows the images of a class.
+//
+// "Perhaps" are classes found of which no image has the label: some probability is theirs. One button unticks them all.
 //
 // Like the grid it keeps its order while a person works: a class that is unticked stays where it is, struck through, and
 // classes found later come at the end. When the order is made anew, unticked classes go to the part "not here".
@@ -15,10 +17,11 @@ const DOUBTFUL = 0.3; // evidence below
 const MANY = 200; // rows of other classes at once
 const rows = new Map(); // class id → its row
 let found = []; // ids, in the order shown
+let perhaps = [];
 let parts;
 
 function makeRow(id) {
-  const here = el("input", { type: "checkbox", "data-testid": "class-here", onchange: () => setPresent(id, here.checked) });
+  const here = el("input", { type: "checkbox", "data-testid": "class-here", onchange: () => setPresent([id], here.checked) });
   const show = el("button", { class: "class-name", type: "button", onclick: () => {
     choose({ filter: state.filter === id ? null : id, only: null });
     closeDrawer();
@@ -76,22 +79,28 @@ function soFar() {
 function draw() {
   const now = labelled() ? state.labels.found : soFar();
   const set = new Set(now);
-  const before = new Set(found);
   const stays = (id) => set.has(id) || state.names.get(id)?.present === false;
-  found = labelled() ? [...found.filter(stays), ...now.filter((id) => !before.has(id))] : now;
-  const listed = new Set(found);
+  const named = (id) => !labelled() || state.names.get(id).count > 0 || state.names.get(id).known > 0;
+  found = labelled() ? found.filter(stays) : [];
+  found.push(...now.filter((id) => named(id) && !found.includes(id)));
+  perhaps = perhaps.filter((id) => stays(id) && !found.includes(id));
+  perhaps.push(...now.filter((id) => state.names.get(id).present && !found.includes(id) && !perhaps.includes(id)));
+  const listed = new Set([...found, ...perhaps]);
   const all = [...state.names.values()];
   const away = all.filter((one) => !one.present && !listed.has(one.id));
   const wanted = parts.filter.value.trim().toLowerCase();
   const others = all.filter((one) => one.present && !set.has(one.id) && one.name.toLowerCase().includes(wanted));
   fillPart(parts.found, found);
+  fillPart(parts.perhaps, perhaps);
+  parts.perhapsPart.hidden = perhaps.length === 0;
+  parts.perhapsTitle.textContent = `Perhaps · ${number(perhaps.length)}`;
   fillPart(parts.away, away.map((one) => one.id));
   parts.awayPart.hidden = away.length === 0;
   parts.awayTitle.textContent = `Not here · ${number(away.length)}`;
   if (parts.othersPart.open) fillPart(parts.others, others.slice(0, MANY).map((one) => one.id));
   parts.rest.textContent = others.length > MANY ? `and ${number(others.length - MANY)} more: type to find them` : "";
   parts.othersTitle.textContent = `All other classes · ${number(all.filter((one) => one.present && !set.has(one.id)).length)}`;
-  parts.title.textContent = labelled() ? `${count(now.length, "class", "classes")} found` : "Classes so far";
+  parts.title.textContent = labelled() ? `${count(now.filter(named).length, "class", "classes")} found` : "Classes so far";
   for (const id of rows.keys()) if (!state.names.has(id)) rows.delete(id);
 }
 
@@ -105,15 +114,28 @@ function fillPart(list, ids) {
   });
 }
 
+function noneOfPerhaps() {
+  const ids = perhaps.filter((id) => state.names.get(id).present);
+  perhaps = []; // they go to the part "not here" at once
+  if (ids.length > 0) setPresent(ids, false);
+}
+
 export function startClasses() {
   const filter = el("input", { type: "search", placeholder: "Find a class", "aria-label": "Find among all other classes", autocomplete: "off", spellcheck: "false", "data-testid": "class-filter" });
   parts = {
     title: el("h2", {}), found: el("ul", { class: "class-list", "aria-label": "Classes found" }),
+    perhapsPart: el("section", { class: "class-part" }), perhapsTitle: el("h3", {}), perhaps: el("ul", { class: "class-list", "aria-label": "Classes that are perhaps here" }),
     awayPart: el("section", { class: "class-part" }), awayTitle: el("h3", {}), away: el("ul", { class: "class-list away", "aria-label": "Classes that are not here" }),
     othersPart: el("details", { class: "class-part" }), othersTitle: el("summary", {}), others: el("ul", { class: "class-list others", "aria-label": "All other classes" }),
     rest: el("p", { class: "quiet" }), filter,
   };
   const add = el("button", { class: "button", type: "button", "data-testid": "add-class", onclick: () => openClassDialog({}) }, icon("plus"), "Add");
+  const none = el("button", { class: "button", type: "button", "data-testid": "none-of-perhaps", onclick: noneOfPerhaps }, "None is here");
+  parts.perhapsPart.append(
+    el("div", { class: "classes-head" }, parts.perhapsTitle, none),
+    el("p", { class: "quiet" }, "No image has one of these labels, but they are not ruled out."),
+    parts.perhaps,
+  );
   parts.awayPart.append(parts.awayTitle, parts.away);
   parts.othersPart.append(parts.othersTitle, filter, parts.others, parts.rest);
   parts.othersPart.addEventListener("toggle", draw);
@@ -121,7 +143,7 @@ export function startClasses() {
   byId("classes").append(
     el("div", { class: "classes-head" }, parts.title, add, el("button", { class: "icon-button only-narrow", type: "button", "aria-label": "Close the classes", onclick: closeDrawer }, icon("close"))),
     el("p", { class: "quiet classes-note" }, "Untick what no image shows. It helps at once."),
-    el("div", { class: "classes-scroll" }, parts.found, parts.awayPart, parts.othersPart),
+    el("div", { class: "classes-scroll" }, parts.found, parts.perhapsPart, parts.awayPart, parts.othersPart),
   );
   on("set", () => {
     add.hidden = !state.set.edit;
@@ -137,5 +159,6 @@ export function startClasses() {
   });
   on("anew", () => {
     found = [];
+    perhaps = [];
   });
 }
