@@ -15,7 +15,7 @@ from corrections import KINDS, STEPS, Kind, Row, by_seed, mean
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-RANGE = 40, 100  # %
+RANGE = 40, 101.5  # %
 INK, GREY = "#1b1f24", "#6b7280"
 LISTS = {"unticked": ("wrong classes unticked", "#d55e00"), "all names": ("no class unticked", "#0072b2")}
 ORDERS = {"review": ("review order", "-", "o"), "random": ("at random", (0, (3, 1.6)), "s")}
@@ -28,7 +28,6 @@ def panel(axes: Axes, kind: Kind, rows: list[Row]) -> None:
         about += f", {kind.missing} without name"
     axes.set_title(f"{kind.title.partition(',')[0]}\n", loc="left", fontsize=11, color=INK, fontweight="bold")
     axes.text(0, 1.04, about, transform=axes.transAxes, fontsize=9.5, color=GREY)
-    axes.axhline(100 * mean(by_seed(rows, "zero_shot"))[0], color=GREY, linewidth=1.4, linestyle=":", label="zero-shot")
     for names, (listed, colour) in LISTS.items():
         for order, (ordered, line, marker) in ORDERS.items():
             cells = [[r for r in rows if (r.names, r.order, r.corrections) == (names, order, s)] for s in STEPS]
@@ -38,6 +37,7 @@ def panel(axes: Axes, kind: Kind, rows: list[Row]) -> None:
                 STEPS, middle, color=colour, linestyle=line, marker=marker, markersize=4, linewidth=1.8,
                 markerfacecolor=colour if order == "review" else "white", label=f"{ordered}, {listed}",
             )  # fmt: skip
+    axes.axhline(100 * mean(by_seed(rows, "zero_shot"))[0], color=GREY, linewidth=1.4, linestyle=":", label="zero-shot")
     axes.set_xticks(STEPS)
     axes.set_ylim(*RANGE)
     axes.spines[["top", "right"]].set_visible(False)
@@ -58,7 +58,7 @@ def main(found: Path, picture: Path) -> None:
     figure.supxlabel("corrections", fontsize=12)
     figure.supylabel("accuracy on the images not corrected, %", fontsize=12)
     lines, labels = grid.flat[0].get_legend_handles_labels()
-    figure.legend(lines, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=11)
+    figure.legend(lines, labels, loc="outside upper center", ncols=3, frameon=False, fontsize=10)
     figure.savefig(picture, dpi=150)
 
 
