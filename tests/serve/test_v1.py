@@ -246,6 +246,11 @@ def test_arrays_that_are_none(client: TestClient, array: Any) -> None:
         assert "\n" not in answer.json()["error"]
 
 
+def test_bytes_are_counted_before_they_are_decoded(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base64, "b64decode", lambda *_, **__: pytest.fail("decoded"))
+    assert "80,000,000,000 bytes" in client.post("/v1/adapt", json={**BATCH, "text_features": HUGE}).json()["error"]
+
+
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 def test_numbers_that_are_not_finite(client: TestClient, number: str) -> None:
     for name in ("reject", "logit_scale"):
