@@ -50,8 +50,7 @@ function fillRow(id) {
   row.classList.toggle("absent", !one.present);
   const img = example.firstChild;
   const address = one.example === null || one.example === undefined ? null : smallPicture(one.example, state.set.revision);
-  if (address === null) img.removeAttribute("src");
-  else if (img.getAttribute("src") !== address) img.src = address;
+  if (address !== null && img.getAttribute("src") !== address) img.src = address;
   return row;
 }
 

@@ -57,6 +57,7 @@ startViewer();
 startHints();
 startKeys();
 on("batch", refill);
+on("labels", () => document.body.classList.add("ready"));
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   byId("grid").querySelector('[tabindex="0"]')?.focus();
