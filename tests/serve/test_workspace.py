@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,14 @@ class Slow:
         monkeypatch.setattr(Session, "solve", slow)
 
 
+def until(reached: Callable[[], bool]) -> None:
+    """Wait for something that is about to happen."""
+    end = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
 def in_threads(work: Any, *given: Any) -> list[threading.Thread]:
     threads = [threading.Thread(target=work, args=(each,)) for each in given]
     for thread in threads:
@@ -55,8 +66,7 @@ def test_clicks_during_a_solve_share_the_next_one(tab: Page, monkeypatch: pytest
     first = in_threads(click, 0)
     assert slow.begun.wait(30)
     others = in_threads(click, *range(1, 6))
-    while len(tab.workspace.journal.changes()) < 6:  # all are written, and wait
-        pass
+    until(lambda: len(tab.workspace.journal.changes()) == 6)  # all are written, and wait
     slow.go_on.set()
     for thread in first + others:
         thread.join(30)
@@ -106,8 +116,7 @@ def test_all_who_wait_for_a_solve_that_fails_hear_of_it(tab: Page, monkeypatch: 
     first = in_threads(click, 0)
     assert slow.begun.wait(30)
     others = in_threads(click, 1, 2)
-    while len(tab.workspace.journal.changes()) < 3:
-        pass
+    until(lambda: len(tab.workspace.journal.changes()) == 3)
     slow.go_on.set()
     for thread in first + others:
         thread.join(30)
@@ -161,6 +170,24 @@ def test_an_image_that_cannot_be_read_is_left_out(tmp_path: Path, quick_encoder:
         assert [each["path"] for each in shown["skipped"]] == ["cat/00.webp"]
         assert "cat/00.webp" not in shown["images"]
         assert len(tab.get("labels")["columns"]["label"]) == 3 * len(SHOWN) - 1
+
+
+def test_names_that_are_not_utf_8(photos: Path) -> None:
+    odd, damaged = (os.fsdecode(name) for name in (b"caf\xe9.webp", b"damaged\xe9.webp"))
+    shutil.copy(photos / "cat" / "00.webp", photos / "cat" / odd)
+    (photos / "cat" / damaged).write_bytes(b"no picture")
+    with page(photos) as tab:
+        tab.post("encode-new", status=202)
+        assert tab.work.encoding.wait(60)
+        image = tab.workspace.images.paths.index(f"cat/{odd}")
+        assert tab.get("set")["images"][image] == "cat/caf\\udce9.webp"
+        assert [each["path"] for each in tab.get("set")["skipped"]] == ["cat/damaged\\udce9.webp"]
+        assert tab.client.get(f"/api/images/{image}/small").status_code == 200
+        assert tab.label(image, DOG)["corrections"] == 1
+        assert "caf" in tab.client.get("/api/export/known.csv").text
+        assert tab.post("export/folders", {})["images"] == len(tab.workspace.images.paths)
+    with page(photos) as tab:
+        assert tab.get("labels")["columns"]["known"][image] == DOG
 
 
 def test_stopped_while_encoding_it_goes_on_later(

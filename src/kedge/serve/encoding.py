@@ -24,7 +24,7 @@ from ..features.feature_set import FeatureSet
 from ..features.text_head import TextHead
 from ..images.image_set import ImageSet
 from ..methods.solve.compiling import warm_up
-from ..words import count
+from ..words import count, printable
 from .events import Event
 from .image_list import NotNow
 from .joining import joined
@@ -221,7 +221,7 @@ class Encoding:
         """Show progress and notices on standard error and to the tabs."""
 
         def say(text: str) -> None:
-            self.events.publish("notice", {"text": text})
+            self.events.publish("notice", {"text": printable(text)})
 
         with progress.on_stderr(), progress.also_shown_by(self._display, say):
             yield

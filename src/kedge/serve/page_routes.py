@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 
 from ..errors import FileError, KedgeError
 from ..ranges import MOST_IMAGES
+from ..words import printable
 from . import exports
 from .app import error
 from .encoding import Encoding
@@ -173,7 +174,7 @@ def page_router(workspace: Workspace, encoding: Encoding, thumbnails: Thumbnails
         made = exports.into_folders(predictions, task.work.exports, task.root, body.above)
         copied = sum(1 for path in made.rglob("*") if path.is_file())
         workspace.journal.add_export("folders", copied, body.above)
-        return _json({"folder": str(made), "images": copied})
+        return _json({"folder": printable(str(made)), "images": copied})
 
     return routes
 

@@ -30,6 +30,7 @@ from .guard import LOCAL
 from .image_list import NotNow
 from .journal import Journal
 from .page_routes import not_now, page_router
+from .protocol import PromptProtocol
 from .task import Options, open_task
 from .thumbnails import Thumbnails
 from .v1.routes import Service
@@ -38,6 +39,7 @@ from .work_folder import WorkFolder
 from .workspace import Workspace
 
 PORT, TRIED = 8017, 50  # the first port that is tried, and how many
+AT_ONCE = 256  # connections; twice as many as the guard lets in, so that it can say so
 END_SECONDS = 3  # that requests under way have when the server ends
 
 
@@ -137,6 +139,9 @@ def serve(work: Work, door: socket.socket, host: str, token: str, ready: Callabl
     server = Server(
         uvicorn.Config(
             work.app(token, host, port),
+            http=PromptProtocol,
+            ws="none",
+            limit_concurrency=AT_ONCE,
             log_level="warning",
             access_log=False,
             server_header=False,

@@ -79,7 +79,9 @@ class Workspace:
             "simulated": images.simulated,
             "revision": images.revision,
             "images": [printable(path) for path in images.paths],
-            "skipped": [{"path": printable(path), "reason": reason} for path, reason in self.skipped.items()],
+            "skipped": [
+                {"path": printable(path), "reason": printable(reason)} for path, reason in self.skipped.items()
+            ],
             "true_labels": true_labels(names, self._said(), self.task.strangers) is not None,
             "edit": images.edit,
             "templates": list(self.task.templates),
@@ -217,7 +219,7 @@ class Workspace:
     def image(self, image: int) -> dict[str, Any]:
         """GET /api/images/{i}: its most probable classes and its nearest neighbours."""
         path, state = printable(self.images.path(image)), self._state
-        if state is None:
+        if state is None or image >= len(state.solved.paths):
             return {"path": path, "top": [], "neighbours": []}
         near = state.session.neighbours(image, NEIGHBOURS)
         neighbours = [{"image": other, "similarity": round(value, 4)} for other, value in near]
