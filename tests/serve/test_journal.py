@@ -113,6 +113,17 @@ def test_threads_add_one_after_the_other(journal: Journal) -> None:
     assert again(journal).changes() == there
 
 
+def test_a_thread_waits_until_another_has_written(journal: Journal) -> None:
+    thread = threading.Thread(target=journal.add_export, args=("known.csv", 1, None))
+    with journal._file.writing() as run:
+        run("INSERT INTO exports VALUES ('', 'labels.csv', 2, NULL)")
+        thread.start()
+        thread.join(0.1)
+        assert thread.is_alive()
+    thread.join()
+    assert [each.kind for each in journal.exports()] == ["labels.csv", "known.csv"]
+
+
 LOOP = """
 import sys
 from pathlib import Path

@@ -124,12 +124,13 @@ def test_add_rename_and_drop_a_class(tab: Page) -> None:
     assert dropped["corrections"] == 0
     assert tab.post("undo")["corrections"] == 1
     assert "no class" in tab.post("classes/99", {"name": "x"}, status=400, method="PATCH")["error"]
+    tab.post(f"classes/{CAT}", {"name": "frog"}, method="PATCH")
     # the head is that of a set that had these classes from the start
     features = kedge.FeatureSet.load(tab.workspace.task.work.features)
     from kedge.features.text_head import text_head
     from page_tools import tiny
 
-    head = text_head(tiny(), [*NAMES, "kettle"], "a photo of a {}.")
+    head = text_head(tiny(), [*("frog" if name == "cat" else name for name in NAMES), "kettle"], "a photo of a {}.")
     same = kedge.Session(features).solve(known={0: number}, head=head)
     assert column(tab.get("labels"), "label") == same.labels.tolist()
 

@@ -95,7 +95,7 @@ def test_without_a_folder_the_demo_is_shown(tmp_path: Path, monkeypatch: pytest.
     ran = run("serve", "--no-open")
     assert (ran.code, ran.out) == (0, "http://address\n")
     assert "kedge serve photos --classes" in ran.err
-    assert len(called.task.paths) == 800
+    assert len(called.task.paths) == 400
     assert called.task.strangers
     assert called.task.encoder == "tiny"
     assert called.task.work.path == tmp_path / "kedge-demo" / "pictures.kedge"

@@ -156,7 +156,9 @@ def test_a_deleted_stream_is_gone(client: TestClient, tmp_path: Path) -> None:
     assert list((tmp_path / "streams").iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["x", "A" * 32, "0" * 31, "0" * 33, "..", "%2e%2e%2fsecret", "0" * 32 + "%0a", "%00"])
+@pytest.mark.parametrize(
+    "name", ["x", "A" * 32, "0" * 31, "../secret", "..", "%2e%2e%2fsecret", "0" * 32 + "%0a", "%00"]
+)
 def test_an_id_is_never_a_path(client: TestClient, tmp_path: Path, name: str) -> None:
     alone().save(tmp_path / "secret.safetensors")
     assert client.get(f"/v1/streams/{name}").status_code in (404, 422)

@@ -140,7 +140,6 @@ class Service:
         """The images as an array, or as a FeatureSet if they are encoded here; and what goes with them."""
         given: dict[str, Any] = {"known": _by_number(request.known, head), "reject": request.reject}
         if request.image_features is not None:
-            check_needs(method, views=False)
             x = read(request.image_features, "image_features")
             self._check_entries(request, len(x), head.k)
             return x, given
