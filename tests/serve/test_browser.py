@@ -324,7 +324,7 @@ def test_a_person_s_way(context: BrowserContext, tmp_path: Path) -> None:
 def test_the_demo(context: BrowserContext, tmp_path: Path) -> None:
     with serving("--demo", "--work", str(tmp_path / "demo")) as server:
         tab = Tab(context, server)
-        expect(tab.by_id("progress")).to_contain_text(re.compile(r"Encoding images: [\d,]+ of 800"))
+        expect(tab.by_id("progress")).to_contain_text(re.compile(r"Encoding images: [\d,]+ of 400"))
         expect(tab.by_id("progress")).to_contain_text("images/s")
         expect(tab.page.locator(".tile.loaded .label:not(:empty)").nth(10)).to_be_visible()
         expect(tab.by_id("progress")).to_be_visible()  # the grid fills while images are encoded
