@@ -52,7 +52,7 @@ function fillRow(id) {
   row.classList.toggle("chosen", state.filter === id);
   row.classList.toggle("absent", !one.present);
   const img = example.firstChild;
-  const address = one.example === null || one.example === undefined ? null : smallPicture(one.example, state.set.revision);
+  const address = one.example === null || one.example === undefined ? null : smallPicture(one.example, state.set.list);
   if (address !== null && img.getAttribute("src") !== address) img.src = address;
   return row;
 }
