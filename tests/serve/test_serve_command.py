@@ -70,6 +70,7 @@ def test_an_encoder_that_cannot_be_loaded_ends_the_server(tmp_path: Path) -> Non
 def test_a_port_that_is_taken() -> None:
     with listen("127.0.0.1", None) as first, listen("127.0.0.1", None) as second:
         assert first.getsockname()[1] != second.getsockname()[1]
+        assert first.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)  # else small answers take 40 ms
         with pytest.raises(kedge.SettingError, match="Choose another with --port"):
             listen("127.0.0.1", second.getsockname()[1])
     with pytest.raises(kedge.SettingError, match="--host"):
@@ -100,7 +101,9 @@ def test_without_a_folder_the_demo_is_shown(tmp_path: Path, monkeypatch: pytest.
     assert called.task.encoder == "tiny"
     assert called.task.work.path == tmp_path / "kedge-demo" / "pictures.kedge"
     assert len(called.token) >= 32  # random
+    monkeypatch.setattr("kedge.serve.demo_set.demo_images", lambda place: (place, ("cat", "dog")))  # another version's
     assert run("serve", "--demo", "--no-open").code == 0
+    assert len(called.task.class_names) == 177  # it goes on
     assert "for images of your own" in run("serve", "photos", "--demo").err
 
 

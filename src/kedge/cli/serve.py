@@ -81,6 +81,7 @@ def serve(
     from ..serve.server import listen, new_token, opened
     from ..serve.server import serve as run
     from ..serve.task import Options
+    from ..serve.work_folder import WorkFolder
 
     if token is not None and not TOKEN.fullmatch(token):
         raise SettingError("--token must have 8 to 200 letters, digits, - or _. Leave it out for a random one.")
@@ -101,7 +102,8 @@ def serve(
         place.mkdir(parents=True, exist_ok=True)
         with progress.on_stderr():
             source, names = demo_images(place / "pictures")
-        options = Options(names, "tiny", method=method, device=device)
+        begun = WorkFolder.of(source).journal.exists()  # perhaps by another version, with other classes
+        options = Options(None if begun else names, "tiny", method=method, device=device)
         work, strangers = None, True
     else:
         read = None if templates is None else read_templates(templates)

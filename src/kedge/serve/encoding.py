@@ -14,7 +14,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from .. import progress
 from ..errors import InputError, KedgeError
@@ -28,10 +27,10 @@ from ..words import count, printable
 from .events import Event
 from .image_list import NotNow
 from .joining import joined
+from .progress_events import ProgressEvents
 from .workspace import Workspace
 
 LOOK_EVERY = 10.0  # seconds between two looks for new images, while a tab is open
-TELL_EVERY = 0.25  # seconds between two progress events
 STOP_SECONDS = 10.0  # that the end of the server waits for the batch under way
 
 
@@ -50,7 +49,7 @@ class Encoding:
         self.failed: Callable[[], None] = lambda: None  # called if the workspace cannot be opened
         self.task, self.events = workspace.task, workspace.events
         self.error: Exception | None = None  # why the workspace could not be opened
-        self._progress: dict[str, Any] | None = None
+        self._progress = ProgressEvents(self.events)
         self._new = 0
         self._stop = threading.Event()
         self._working = threading.Lock()
@@ -78,8 +77,8 @@ class Encoding:
     def first(self) -> Iterator[Event]:
         """What a tab hears when it connects."""
         yield "version", self.workspace.version
-        if self._progress is not None:
-            yield "progress", self._progress
+        if self._progress.last is not None:
+            yield "progress", self._progress.last
         if self._new:
             yield "new", {"count": self._new}
         if self.error is not None:
@@ -114,7 +113,10 @@ class Encoding:
             with self._shown():
                 if task.listing is not None:
                     workspace.use_encoder(task.load)
-                features = task.features or self._encoded(self._listed(), task.work.features, workspace.encoded)
+                features = task.features
+                if features is None:
+                    assert task.images is not None
+                    features = self._encoded(task.images, task.work.features, workspace.encoded)
                 if task.work.new_features.exists():  # of a server that was killed
                     features = self._join(features, FeatureSet.load(task.work.new_features), {})
                 workspace.open(features)
@@ -223,35 +225,8 @@ class Encoding:
         def say(text: str) -> None:
             self.events.publish("notice", {"text": printable(text)})
 
-        with progress.on_stderr(), progress.also_shown_by(self._display, say):
+        with progress.on_stderr(), progress.also_shown_by(self._progress.display, say):
             yield
-
-    @contextlib.contextmanager
-    def _display(self, total: int, what: str, unit: str, done: int) -> Iterator[progress.Advance]:
-        """Progress as events; only of work that is counted in units, which is long."""
-        first, start, last = done, time.monotonic(), 0.0
-
-        def tell() -> None:
-            seconds = time.monotonic() - start
-            rate = (done - first) / seconds if seconds > 0 else 0.0
-            left = round((total - done) / rate, 1) if rate else None
-            shown = {"what": what, "done": done, "total": total, "rate": round(rate, 1), "left": left}
-            self._progress = shown
-            self.events.publish("progress", shown)
-
-        def advance(number: int) -> None:
-            nonlocal done, last
-            done += number
-            if unit and (done >= total or time.monotonic() - last >= TELL_EVERY):
-                last = time.monotonic()
-                tell()
-
-        if unit:
-            tell()
-        try:
-            yield advance
-        finally:
-            self._progress = None
 
 
 def _one_line(error: Exception) -> str:

@@ -89,7 +89,9 @@ def listen(host: str, port: int | None) -> socket.socket:
     for number in range(PORT, PORT + TRIED) if port is None else (port,):
         try:
             family = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0][0]
-            return socket.create_server((host, number), family=family, backlog=128)
+            door = socket.create_server((host, number), family=family, backlog=128)
+            door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a small answer waits 40 ms for its end
+            return door
         except socket.gaierror as error:
             raise SettingError(f"--host {host}: {error.strerror}. Give an address of this machine.") from error
         except OSError as error:

@@ -166,14 +166,15 @@ def true_labels(names: Sequence[str] | None, said: Said, strangers: bool) -> Num
     return found if strangers or NO_CLASS not in found else None
 
 
-def waiting(n: int, names: Sequence[str], labels: Numbers, probabilities: NDArray[np.float32]) -> dict[str, Any]:
+def waiting(names: Sequence[str], labels: Numbers, probabilities: NDArray[np.float32]) -> dict[str, Any]:
     """What is shown before the first solve: zero-shot of the images that are encoded."""
-    given = _counts(labels)
+    n, given = len(labels), _counts(labels)
     nothing: dict[str, Any] = {"prompt": None, "present": True, "known": 0}
     empty = dict.fromkeys(("expected", "evidence", "example"))
     said = [{"id": i, "name": name, **nothing, "count": given.get(i, 0), **empty} for i, name in enumerate(names)]
     rounded = _rounded(probabilities)
     return {
+        "phase": "encoding",
         "classes": said,
         "found": [],
         "columns": {
@@ -190,6 +191,11 @@ def waiting(n: int, names: Sequence[str], labels: Numbers, probabilities: NDArra
         "reject": None,
         "corrections": 0,
         "seconds": 0.0,
+        "accuracy": None,
+        "others": 0,
+        "last": None,
+        "can_undo": False,
+        "can_redo": False,
     }
 
 

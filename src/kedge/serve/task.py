@@ -45,7 +45,8 @@ class Task:
     load: LazyEncoder
     method: Method
     work: WorkFolder
-    listing: Callable[[], ImageSet] | None  # looks for the images; None: those of a feature file
+    images: ImageSet | None  # as they were found now; None: those of a feature file
+    listing: Callable[[], ImageSet] | None  # looks for them again
     features: FeatureSet | None  # if they are there already
     strangers: bool = False  # are folders that are no class "none of these"? Else the true labels are not known
 
@@ -132,6 +133,7 @@ def _of_features(source: Path, work: WorkFolder, about: About | None, options: O
         load=LazyEncoder(load),
         method=method,
         work=work,
+        images=None,
         listing=None,
         features=features,
     )
@@ -175,6 +177,7 @@ def _of_images(
         load=LazyEncoder(load),
         method=method,
         work=work,
+        images=found,
         listing=lambda: image_set(source, found.class_names),
         features=features,
         strangers=strangers,

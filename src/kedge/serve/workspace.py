@@ -35,8 +35,7 @@ from .said import Change, Said, check, said
 from .shown import NOT_YET, Numbers, Solved, as_rows, in_words, known_labels, true_labels, true_names, waiting
 from .task import Task
 
-NEIGHBOURS = 8  # that are shown of an image
-KEPT = 8  # solves without known labels, for undo and redo
+NEIGHBOURS, KEPT = 8, 8  # that are shown of an image; solves without known labels, for undo and redo
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +79,7 @@ class Workspace:
             "revision": images.revision,
             "list": images.name,
             "images": [printable(path) for path in images.paths],
-            "skipped": [
-                {"path": printable(path), "reason": printable(reason)} for path, reason in self.skipped.items()
-            ],
+            "skipped": [{"path": printable(path), "reason": printable(why)} for path, why in self.skipped.items()],
             "true_labels": true_labels(names, self._said(), self.task.strangers) is not None,
             "edit": images.edit,
             "templates": list(self.task.templates),
@@ -94,9 +91,7 @@ class Workspace:
         """GET /api/labels."""
         if self._state is not None:
             return {**self._shown, **self.version}
-        shown = waiting(len(self.images.paths), self.task.class_names, *self._encoded)
-        nothing = {"accuracy": None, "others": 0, "last": None, "can_undo": False, "can_redo": False}
-        return {**self.version, "phase": "encoding", **shown, **nothing}
+        return {**self.version, **waiting(self.task.class_names, *self._encoded)}
 
     def encoded(self, batch: Encoded, head: TextHead) -> None:
         """Show zero-shot of a batch, before all are encoded."""
