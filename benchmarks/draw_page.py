@@ -2,7 +2,7 @@
 
     python benchmarks/draw_page.py [--out docs]
 
-Both are of `kedge serve --demo`, as it is. The person in them knows the true class of a picture: the name of its folder.
+Both are of `kedge serve --demo`, as it is. The person in them knows the true class of a picture: its folder's name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import itertools
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from browsing import LABELLED, PATIENCE, browser, served
@@ -25,7 +25,9 @@ from playwright.sync_api import Browser, Locator, Page
 STILL, FILM = {"width": 1400, "height": 900}, {"width": 1120, "height": 700}
 WIDTH = 900  # of the film, in pixels
 RATE = 12  # frames per second
-CORRECTIONS = 5
+TILE = 150  # px, of the still
+CALLED, TRUE = "lemon", "pineapple"  # what kedge calls pictures of which class in the demo
+BEFORE = ("slice of cake", "tractor")  # corrected before, in the still
 ARROW = ((0, 0), (0, 17), (4, 13), (7, 20), (10, 19), (7, 12), (12, 12))
 AWAY = (620.0, 690.0)  # where the pointer rests
 
@@ -40,36 +42,41 @@ def opened(chromium: Browser, address: str, window: dict[str, int]) -> Page:
     return page
 
 
-def wrong(page: Page) -> tuple[Locator, str]:
-    """The first picture in the grid with a wrong label, and its true class."""
-    names = set(page.locator(".class-title").all_text_contents())
+def wrong(page: Page, among: Sequence[str]) -> tuple[Locator, str]:
+    """The first picture in the grid of one of these classes that has another label, and its class."""
     for tile in page.locator(".tile").all():
         truth = str(tile.get_attribute("title")).split("/")[0]
-        if truth in names and tile.locator(".label").text_content() != truth:
+        if truth in among and tile.locator(".label").text_content() != truth:
             return tile, truth
-    raise RuntimeError("no picture in sight has a wrong label")
+    raise RuntimeError(f"no picture of {among} in sight has a wrong label")
 
 
-def name_it(page: Page, truth: str) -> None:
-    """Choose a class in the open picker."""
-    page.get_by_test_id("picker-search").fill(truth)
-    page.keyboard.press("Enter")
+def row(page: Page, name: str) -> Locator:
+    """A class in the list."""
+    return page.get_by_test_id("class-row").filter(has=page.locator(".class-title", has_text=name)).first
+
+
+def counted(page: Page, number: int) -> None:
+    """Wait until so many corrections are counted."""
+    page.locator("#corrections", has_text=f"{number} correction").wait_for()
 
 
 def still(page: Page, file: Path) -> None:
-    """The page just after the last of a few corrections, in the order most useful first."""
-    for number in range(1, CORRECTIONS + 1):
-        tile, truth = wrong(page)
+    """A few corrections; the last is among what kedge calls lemons, which are pineapples."""
+    page.locator("#size").fill(str(TILE))
+    for number, name in enumerate(BEFORE, start=1):
+        tile, _ = wrong(page, [name])
         tile.click()
-        page.locator(".picker-option").nth(5).wait_for()
-        name_it(page, truth)
-        page.locator("#corrections", has_text=f"{number} correction").wait_for()
-        if number < CORRECTIONS:
-            page.wait_for_timeout(300)
-            if page.get_by_test_id("refresh-order").is_visible():
-                page.get_by_test_id("refresh-order").click()
-            page.wait_for_timeout(300)
-    page.wait_for_timeout(700)  # numbers have run to their new values, rings are still there
+        page.get_by_test_id("picker-search").fill(name)
+        page.keyboard.press("Enter")
+        counted(page, number)
+    row(page, CALLED).locator(".class-name").click()
+    page.locator(".chip").wait_for()
+    tile, truth = wrong(page, [TRUE])
+    tile.click()
+    page.get_by_test_id("picker-option").filter(has_text=truth).click()
+    counted(page, len(BEFORE) + 1)
+    page.wait_for_timeout(500)  # numbers run to their new values; the rings are there for longer
     page.screenshot(path=file)
 
 
@@ -91,13 +98,13 @@ class Film:
     def wait(self, seconds: float) -> None:
         self.page.wait_for_timeout(1e3 * seconds)
 
-    def go(self, target: Locator, seconds: float = 0.5) -> None:
+    def go(self, target: Locator, seconds: float = 0.4) -> None:
         """Move the pointer to an element."""
         box = target.bounding_box()
         assert box
         goal = box["x"] + box["width"] / 2, box["y"] + min(box["height"] / 2, 60)
         _, *start = self.pointer[-1]
-        steps = round(seconds * 2 * RATE)
+        steps = round(seconds * RATE)
         for step in range(1, steps + 1):
             share = step / steps
             eased = share * share * (3 - 2 * share)
@@ -113,7 +120,8 @@ class Film:
 
     def pictures(self) -> Iterator[Image.Image]:
         """The frames at a steady rate."""
-        start, end = self.pointer[1][0] - 0.8, time.time()
+        self.session.send("Page.stopScreencast")
+        start, end = self.pointer[1][0] - 0.5, time.time()
         for number in itertools.count():
             now = start + number / RATE
             if now > end:
@@ -126,30 +134,28 @@ class Film:
 
 
 def film(page: Page, file: Path) -> None:
-    """What kedge calls lemons are pineapples: two corrections, then the class is unticked."""
-
-    def row(name: str) -> Locator:
-        return page.get_by_test_id("class-row").filter(has=page.locator(".class-title", has_text=name)).first
-
+    """Two corrections among the lemons, then the class is unticked."""
     film = Film(page)
-    film.wait(0.5)
-    film.click(row("lemon").locator(".class-name"))
-    film.wait(0.7)
-    for _ in range(2):
-        tile, truth = wrong(page)
+    film.wait(0.3)
+    film.click(row(page, CALLED).locator(".class-name"))
+    film.wait(0.3)
+    for number in (1, 2):
+        tile, truth = wrong(page, [TRUE])
         film.click(tile)
-        page.locator(".picker-option").nth(5).wait_for()
-        film.wait(0.4)
         option = page.get_by_test_id("picker-option").filter(has_text=truth)
-        if option.count() == 0:
-            page.get_by_test_id("picker-search").press_sequentially(truth[:4], delay=60)
-        film.click(option.first)
-        film.wait(1.3)
-    film.click(row("lemon").get_by_test_id("class-here"))
-    film.wait(1.8)
+        option.wait_for()
+        film.click(option)
+        counted(page, number)
+        film.wait(1.0)
+        if number == 1:
+            film.click(page.get_by_test_id("refresh-order"))
+            film.wait(0.2)
+    film.click(row(page, CALLED).get_by_test_id("class-here"))
+    page.locator(".toast", has_text="not here").wait_for()
+    film.wait(1.0)
     first, *rest = film.pictures()
     say(f"{1 + len(rest)} frames, {(1 + len(rest)) / RATE:.1f} s")
-    durations = [round(1000 / RATE)] * len(rest) + [1500]
+    durations = [round(1000 / RATE)] * len(rest) + [1200]
     first.save(file, save_all=True, append_images=rest, duration=durations, loop=0, quality=70, method=4)
 
 
