@@ -25,6 +25,7 @@ import aims
 import growth
 import machine
 import measuring
+import page_latency
 import presets
 import scale
 import speed
@@ -261,3 +262,13 @@ def test_parts_are_saved_one_by_one_and_shown_together(tmp_path: Path, capsys: p
     assert "exact neighbours" in shown
     assert "growth with k" in (out / "speed.md").read_text()
     assert (out / "speed.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_clicks_on_the_page_are_summed_up_by_part() -> None:
+    slow = dict(zip(("total", *page_latency.PARTS), (0.3, 0.0, 0.2, 0.05, 0.01, 0.01, 0.03), strict=True))
+    quick = {part: seconds / 3 for part, seconds in slow.items()}
+    times = {"some": 0.5, "all": 0.9}
+    shown = page_latency.table(1000, {"clicks": [quick, quick, slow], "start": {"first": times, "again": times}})
+    assert "| median | 100 | 0 | 67 | 17 | 3 | 3 | 10 |" in shown
+    assert "| 90 % | 260 |" in shown
+    assert "start, first: 500 ms; all in sight 900 ms" in shown

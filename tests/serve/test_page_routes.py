@@ -168,9 +168,9 @@ def test_new_images_are_encoded_on_request(photos: Path) -> None:
         known = {shown["images"][i]: label for i, label in enumerate(column(labels, "known")) if label != -1}
         assert known == {paths[0]: DOG, paths[8]: DOG}  # by path
         assert [name for name, _ in tab.work.encoding.first()] == ["version"]  # none is new any more
-        stale = {"images": [3], "label": CAT, "revision": before["revision"]}
+        stale = {"images": [3], "label": CAT, "of": before["list"]}
         assert "has changed" in tab.post("label", stale, status=409)["error"]
-        assert tab.get(f"images/3/small?of={before['revision']}", status=409)
+        assert tab.get(f"images/3/small?of={before['list']}", status=409)
     features = kedge.FeatureSet.load(photos.parent / "photos.kedge" / "features.safetensors")
     whole = kedge.extract(photos, NAMES, "tiny", out=photos.parent / "all.safetensors", device="cpu")
     assert features.paths == whole.paths
@@ -204,7 +204,7 @@ def test_an_image_that_is_gone_or_unreadable(tab: Page) -> None:
 
 
 def test_pictures_may_be_kept_by_the_browser(tab: Page) -> None:
-    answer = tab.client.get(f"/api/images/2/small?of={tab.get('set')['revision']}")
+    answer = tab.client.get(f"/api/images/2/small?of={tab.get('set')['list']}")
     assert "immutable" in answer.headers["cache-control"]
     assert tab.client.get("/api/images/2/large").content[8:12] == b"WEBP"
 

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
-import os
-import re
 import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +17,7 @@ from command import run
 from kedge.serve import server
 from kedge.serve.server import listen
 from page_tools import pictures
-
-SECONDS = 120  # a busy machine takes long to import torch
+from server_process import serving
 
 
 @pytest.fixture
@@ -39,55 +32,6 @@ def features(tmp_path: Path) -> Path:
     file = tmp_path / "birds.safetensors"
     kedge.FeatureSet.from_arrays(made.image_features, made.head, paths=paths, provenance=about).save(file)
     return file
-
-
-class Server:
-    """A server in a process of its own."""
-
-    def __init__(self, *options: str) -> None:
-        command = [sys.executable, "-m", "kedge", "serve", *options, "--no-open"]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        )
-        assert self.process.stdout
-        self.address = self.process.stdout.readline().strip()
-        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=([\w-]+)", self.address)
-        assert found, self.address + self.process.communicate(timeout=SECONDS)[1]
-        self.port, self.token = int(found[1]), found[2]
-
-    def connection(self, method: str, path: str, body: Any = None) -> http.client.HTTPResponse:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SECONDS)
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
-        connection.request(method, path, None if body is None else json.dumps(body), headers)
-        return connection.getresponse()
-
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
-        answer = self.connection(method, path, body)
-        assert answer.status == 200, answer.read()
-        return json.loads(answer.read())
-
-    def labelled(self) -> Any:
-        """The labels, once they are there."""
-        events = self.connection("GET", "/api/events")
-        while (labels := self.ask("GET", "/api/labels"))["phase"] != "labelled":
-            events.readline()  # something happened
-        return labels
-
-    def end(self, number: signal.Signals) -> tuple[int, str, str]:
-        self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=SECONDS)
-        return self.process.returncode, out, err
-
-
-@contextlib.contextmanager
-def serving(*options: str) -> Iterator[Server]:
-    found = Server(*options)
-    try:
-        yield found
-    finally:
-        if found.process.poll() is None:
-            found.end(signal.SIGKILL)
 
 
 def test_a_person_s_work_survives_a_kill(features: Path) -> None:

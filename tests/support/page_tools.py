@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -41,10 +41,10 @@ def quick_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kedge.serve.encoding.warm_up", lambda: None)
 
 
-def pictures(place: Path, each: int = EACH, first: int = 0) -> Path:
-    """Bundled pictures of SHOWN, in folders by class."""
-    unpacked = unpack(place.parent / "bundled", set(SHOWN))
-    for name in SHOWN:
+def pictures(place: Path, each: int = EACH, first: int = 0, shown: Sequence[str] = SHOWN) -> Path:
+    """Bundled pictures of these classes, in folders by class."""
+    unpacked = unpack(place.parent / "bundled", set(shown))
+    for name in shown:
         (place / name).mkdir(parents=True, exist_ok=True)
         for file in sorted((unpacked / name).iterdir())[first : first + each]:
             shutil.copy(file, place / name)

@@ -25,10 +25,15 @@ class ImageList:
     edit: bool  # is an encoder there?
 
     @cached_property
+    def name(self) -> str:
+        """Changes with the images alone: numbers and pictures stay valid while it is the same."""
+        text = "\0".join([str(self.root), *self.paths])
+        return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:8]
+
+    @property
     def revision(self) -> str:
         """Changes with anything here."""
-        text = "\0".join([str(self.root), str(self.simulated), str(self.edit), *self.paths])
-        return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:8]
+        return f"{self.name}-{self.simulated:d}{self.edit:d}"
 
     def path(self, image: int) -> str:
         """The path of the image with this number."""
@@ -36,8 +41,8 @@ class ImageList:
             raise InputError(f"there is no image {image}: there are {len(self.paths):,}. Load the page again.")
         return self.paths[image]
 
-    def of(self, revision: str | None) -> ImageList:
-        """This list; raises NotNow if numbers of images are from another."""
-        if revision not in (None, self.revision):
+    def of(self, name: str | None) -> ImageList:
+        """This list; raises NotNow if numbers of images are from one with another name."""
+        if name not in (None, self.name):
             raise NotNow("the list of images has changed. Load the page again.")
         return self

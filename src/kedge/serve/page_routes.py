@@ -48,7 +48,7 @@ class _Body(BaseModel):
 class _Label(_Body):
     images: Annotated[list[StrictInt], Field(min_length=1, max_length=MOST_IMAGES)]
     label: StrictInt | None
-    revision: StrictStr | None = None  # of the list that the numbers are from
+    of: StrictStr | None = None  # the list that the numbers are from
 
 
 class _Present(_Body):
@@ -97,7 +97,7 @@ def page_router(workspace: Workspace, encoding: Encoding, thumbnails: Thumbnails
 
     @routes.post("/api/label")
     def label(body: _Label) -> Response:
-        images = workspace.images.of(body.revision)
+        images = workspace.images.of(body.of)
         return _json(workspace.change(Label(tuple(map(images.path, body.images)), body.label)))
 
     @routes.post("/api/present")

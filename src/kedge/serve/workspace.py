@@ -77,6 +77,7 @@ class Workspace:
             "encoder": printable(self.task.encoder),
             "simulated": images.simulated,
             "revision": images.revision,
+            "list": images.name,
             "images": [printable(path) for path in images.paths],
             "skipped": [{"path": printable(path), "reason": printable(why)} for path, why in self.skipped.items()],
             "true_labels": true_labels(names, self._said(), self.task.strangers) is not None,
@@ -220,9 +221,9 @@ class Workspace:
         neighbours = [{"image": other, "similarity": round(value, 4)} for other, value in near]
         return {"path": path, "top": state.solved.top(image), "neighbours": neighbours}
 
-    def file(self, image: int, revision: str | None = None) -> Path:
-        """The file of an image; revision: of the list that the number is from."""
-        images = self.images.of(revision)
+    def file(self, image: int, name: str | None = None) -> Path:
+        """The file of an image; name: of the list that the number is from."""
+        images = self.images.of(name)
         return images.root / images.path(image)
 
     def check_labelled(self) -> None:

@@ -89,7 +89,7 @@ export async function label(images, id) {
   };
   const what = id === null ? "forgotten label" : confirms ? "confirmation" : "correction";
   await send(
-    () => api.postLabel(images, id, state.set.revision).finally(settled),
+    () => api.postLabel(images, id, state.set.list).finally(settled),
     (answer) => `${count(images.length, what)} changed ${others(answer)}`,
   );
   tell("pending");

@@ -35,7 +35,7 @@ async function ask(path, method = "GET", body = undefined) {
 export const getSet = () => ask("/api/set");
 export const getLabels = () => ask("/api/labels");
 export const getImage = (image) => ask(`/api/images/${image}`);
-export const postLabel = (images, label, revision) => ask("/api/label", "POST", { images, label, revision });
+export const postLabel = (images, label, list) => ask("/api/label", "POST", { images, label, of: list });
 export const postPresent = (classes, present) => ask("/api/present", "POST", { classes, present });
 export const postReject = (threshold) => ask("/api/reject", "POST", { threshold });
 export const postUndo = () => ask("/api/undo", "POST");
@@ -46,8 +46,8 @@ export const dropClass = (id) => ask(`/api/classes/${id}`, "DELETE");
 export const encodeNew = () => ask("/api/encode-new", "POST");
 export const exportFolders = (above) => ask("/api/export/folders", "POST", { above });
 
-export const smallPicture = (image, revision) => `/api/images/${image}/small?of=${encodeURIComponent(revision)}`;
-export const largePicture = (image, revision) => `/api/images/${image}/large?of=${encodeURIComponent(revision)}`;
+export const smallPicture = (image, list) => `/api/images/${image}/small?of=${encodeURIComponent(list)}`;
+export const largePicture = (image, list) => `/api/images/${image}/large?of=${encodeURIComponent(list)}`;
 export const exportAddress = (kind, above) => `/api/export/${kind}${above === null ? "" : `?above=${above}`}`;
 
 const EVENTS = ["progress", "batch", "version", "new", "notice", "failed"];

@@ -52,7 +52,7 @@ function fillRow(id) {
   row.classList.toggle("chosen", state.filter === id);
   row.classList.toggle("absent", !one.present);
   const img = example.firstChild;
-  const address = one.example === null || one.example === undefined ? null : smallPicture(one.example, state.set.revision);
+  const address = one.example === null || one.example === undefined ? null : smallPicture(one.example, state.set.list);
   if (address !== null && img.getAttribute("src") !== address) img.src = address;
   return row;
 }
@@ -62,6 +62,12 @@ function evidence(one) {
   if (one.known > 0) return "confirmed by you";
   if (one.evidence === null || one.evidence === undefined) return one.prompt ? "own prompt" : "";
   return one.evidence < DOUBTFUL ? "doubtful" : "likely";
+}
+
+/** Classes that some image is labelled with come first: there a tick taken away changes most. */
+function withImagesFirst(ids) {
+  const some = (id) => state.names.get(id).count > 0;
+  return [...ids.filter(some), ...ids.filter((id) => !some(id))];
 }
 
 /** While images are encoded: the classes of zero-shot's labels so far, the largest first. */
@@ -77,7 +83,7 @@ function soFar() {
 }
 
 function draw() {
-  const now = labelled() ? state.labels.found : soFar();
+  const now = labelled() ? withImagesFirst(state.labels.found) : soFar();
   const set = new Set(now);
   const stays = (id) => set.has(id) || state.names.get(id)?.present === false;
   const named = (id) => !labelled() || state.names.get(id).count > 0 || state.names.get(id).known > 0;

@@ -62,7 +62,7 @@ export function openPicker(images, at, { enlarge = null } = {}) {
     enlarge && images.length === 1 ? action("enlarge", "", "large", "large view", () => enlarge(image)) : null);
   const title = images.length === 1 ? fileName(state.set.images[image]) : `${count(images.length, "image")} selected`;
   dialog.append(
-    el("div", { class: "picker-head" }, el("img", { alt: "", src: smallPicture(image, state.set.revision) }), el("p", { title }, title),
+    el("div", { class: "picker-head" }, el("img", { alt: "", src: smallPicture(image, state.set.list) }), el("p", { title }, title),
       el("button", { class: "icon-button small", type: "button", "aria-label": "Close", onclick: () => dialog.close() }, icon("close"))),
     search, list, actions);
   search.addEventListener("input", draw);

@@ -70,6 +70,8 @@ export function shown(image) {
   return { label, probability: known ? 1 : probability, known, zeroShot, waiting: state.pending.has(image) };
 }
 
+let listed = null; // the list of images that is in the grid
+
 /** Take the answer of the server. */
 export function takeLabels(labels) {
   const before = state.labels;
@@ -77,8 +79,12 @@ export function takeLabels(labels) {
   state.names = new Map(labels.classes.map((one) => [one.id, one]));
   if (state.filter !== null && !state.names.has(state.filter)) state.filter = null;
   const fresh = listOf(state);
-  const other = before?.phase !== labels.phase || before?.revision !== labels.revision;
-  if (other) tell("anew");
+  const other = before?.phase !== labels.phase || listed !== state.set.list;
+  listed = state.set.list;
+  if (other) {
+    state.focus = -1; // numbers or order are others: begin with the first image
+    tell("anew");
+  }
   if (other || state.list.length === 0) showList(fresh);
   else state.stale = !sameOrder(fresh, state.list);
   tell("labels");

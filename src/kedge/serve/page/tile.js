@@ -36,7 +36,7 @@ export function loadPicture(tile) {
   const image = Number(tile.dataset.image);
   const img = tile.firstChild.firstChild;
   if (img.hasAttribute("src") || state.labels.columns.zero_shot[image] < 0) return;
-  img.src = smallPicture(image, state.set.revision);
+  img.src = smallPicture(image, state.set.list);
   if (img.complete && img.naturalWidth) tile.classList.add("loaded");
 }
 

@@ -61,7 +61,7 @@ function show(image) {
   const { parts } = view;
   view.image = image;
   parts.img.removeAttribute("src");
-  parts.img.src = largePicture(image, state.set.revision);
+  parts.img.src = largePicture(image, state.set.list);
   parts.img.alt = fileName(state.set.images[image]);
   parts.path.textContent = state.set.images[image];
   const place = state.position[image];
@@ -71,7 +71,7 @@ function show(image) {
   parts.next.disabled = place < 0 || next === null;
   if (place >= 0) focusImage(image, { take: false });
   fill();
-  if (next !== null && place >= 0) new Image().src = largePicture(next, state.set.revision); // so that the next one is there at once
+  if (next !== null && place >= 0) new Image().src = largePicture(next, state.set.list); // so that the next one is there at once
 }
 
 function fill() {
@@ -101,7 +101,7 @@ function bar({ id, probability, zero_shot: zeroShot }, place) {
 function neighbour({ image, similarity }) {
   const { label: now, known } = shown(image);
   return el("li", {}, el("button", { type: "button", title: state.set.images[image], onclick: () => show(image) },
-    el("img", { alt: "", src: smallPicture(image, state.set.revision) }),
+    el("img", { alt: "", src: smallPicture(image, state.set.list) }),
     el("span", { class: known ? "near-label yours" : "near-label" }, className(now)), el("span", { class: "quiet" }, similarity.toFixed(2))));
 }
 
