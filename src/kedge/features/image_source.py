@@ -108,10 +108,7 @@ def find_images(features: FeatureSet, images: str | Path | None = None) -> list[
     files, gone = [], []
     for path in features.paths:
         file = root / path
-        if Path(path).is_absolute() or ".." in Path(path).parts:
-            raise InputError(
-                f"the feature file names the image {path!r}, which is not in {root}. Make it with `kedge extract`."
-            )
+        check_inside(path, root)
         if images is None and not _in_own_folder(features, file):
             raise InputError(
                 f"the image {path!r} is a link to outside of the folder of the feature file. "
@@ -131,6 +128,14 @@ def find_images(features: FeatureSet, images: str | Path | None = None) -> list[
             "Put them back, name their folder (--images DIR), or extract the features again."
         )
     return files
+
+
+def check_inside(path: str, root: Path) -> None:
+    """Raise InputError if the path of an image leads out of the folder of the images."""
+    if os.path.isabs(path) or (".." in path and ".." in Path(path).parts):
+        raise InputError(
+            f"the feature file names the image {path!r}, which is not in {root}. Make it with `kedge extract`."
+        )
 
 
 def image_root(features: FeatureSet, images: str | Path | None = None) -> Path:
