@@ -90,12 +90,11 @@ def serve(
         from .. import progress
         from ..serve.demo_set import demo_images
 
-        given = {"IMAGES": source, "--classes": classes, "--encoder": encoder, "--images": images}
-        for name, value in given.items():
+        own = {"--classes": classes, "--encoder": encoder, "--templates": templates, "--images": images}
+        for name, value in {"IMAGES": source, **own}.items():
             if value is not None:
-                raise SettingError(
-                    f"{name} is for images of your own; without a folder, or with --demo, kedge's are shown."
-                )
+                how = "Leave --demo out" if source else "Name their folder: kedge serve photos"
+                raise SettingError(f"{name} is for images of your own, and these are kedge's. {how}.")
         if not demo:
             tell('These are pictures that come with kedge. For your own: kedge serve photos --classes "cat, dog"')
         place = work or DEMO

@@ -66,6 +66,10 @@ def _folder(entry: zipfile.ZipInfo) -> str:
     return entry.filename.partition("/")[0]
 
 
+def _unpacked(file: Path, entry: zipfile.ZipInfo) -> bool:
+    return file.is_file() and file.stat().st_size == entry.file_size
+
+
 def unpack(place: Path, classes: Container[str] | None = None) -> Path:
     """Unpack the bundled images into folders of `place`, by class, skipping files that are there already.
 
@@ -75,12 +79,13 @@ def unpack(place: Path, classes: Container[str] | None = None) -> Path:
     """
     unfinished = place / ".kedge-unpacking.tmp"
     with writing(place), zipfile.ZipFile(IMAGES) as archive:
-        entries = [entry for entry in archive.infolist() if classes is None or _folder(entry) in classes]
-        notice(f"unpacking {count(len(entries), 'picture')} into {place} …")
-        for entry in entries:
+        wanted = (entry for entry in archive.infolist() if classes is None or _folder(entry) in classes)
+        missing = [entry for entry in wanted if not _unpacked(place / entry.filename, entry)]
+        if missing:
+            notice(f"unpacking {count(len(missing), 'picture')} into {place} …")
+        for entry in missing:
             file = place / entry.filename
-            if not (file.is_file() and file.stat().st_size == entry.file_size):
-                file.parent.mkdir(parents=True, exist_ok=True)
-                unfinished.write_bytes(archive.read(entry))
-                unfinished.replace(file)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            unfinished.write_bytes(archive.read(entry))
+            unfinished.replace(file)
     return place

@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -101,12 +101,17 @@ def encoder_name(features: FeatureSet) -> str:
     return name
 
 
-def find_images(features: FeatureSet, images: str | Path | None = None) -> list[Path]:
-    """The path of every image, if all of them are files that may be opened; `images` is their folder, if named."""
+def find_images(
+    features: FeatureSet, images: str | Path | None = None, only: Sequence[int] | None = None
+) -> list[Path]:
+    """The path of every image, if all of them are files that may be opened; `images` is their folder, if named.
+
+    only: the numbers of the images in question; None: all.
+    """
     root = image_root(features, images)
     assert features.paths is not None
     files, gone = [], []
-    for path in features.paths:
+    for path in features.paths if only is None else [features.paths[number] for number in only]:
         file = root / path
         check_inside(path, root)
         if images is None and not _in_own_folder(features, file):

@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 from ..errors import FileError
@@ -50,7 +50,7 @@ def sort_into(
     predictions: Predictions,
     folder: str | Path,
     images: str | Path | None = None,
-    only: Iterable[int] | None = None,
+    only: Sequence[int] | None = None,
 ) -> Path:
     """Copy every image to `folder`/label/; if two images have the same file name, the second gets a number.
 
@@ -58,7 +58,7 @@ def sort_into(
     of the images to copy; None: all.
     """
     features = predictions.features
-    files = find_images(features, images or predictions.root)
+    files = find_images(features, images or predictions.root, only)
     folder = check_target(folder, (Path(images),) if images else predictions.folders or (image_root(features),))
     names = folder_names([*features.head.class_names, NO_CLASS_NAME])  # the last one for −1
     taken: Counter[str] = Counter()
@@ -69,8 +69,8 @@ def sort_into(
     ):
         unfinished = Path(made) / "sorted"
         unfinished.mkdir()
-        pairs = list(zip(files, predictions.labels.tolist(), strict=True))
-        for file, label in track(pairs if only is None else [pairs[number] for number in only], "copies"):
+        labels = predictions.labels if only is None else predictions.labels[list(only)]
+        for file, label in track(list(zip(files, labels.tolist(), strict=True)), "copies"):
             place = unfinished / names[label]
             place.mkdir(exist_ok=True)
             while (copy := place / _numbered(file.name, taken[f"{label}/{file.name.lower()}"])).exists():

@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
-from ..errors import InputError, SettingError, did_you_mean
+from ..errors import FileError, InputError, SettingError, did_you_mean
 from ..labelling.known_file import NONE_WORDS
 from ..labelling.predictions import Predictions
 from ..labelling.result import NO_CLASS
@@ -82,10 +82,17 @@ def _known_rows(predictions: Predictions) -> list[dict[str, Any]]:
 
 
 def into_folders(predictions: Predictions, exports: Path, root: Path, above: float | None = None) -> Path:
-    """Copy the images below `root` into a new folder of `exports`, by label: sorted-20260131-142500/cat/photo.jpg."""
+    """Copy the images below `root` into a new folder of `exports`, by label: sorted-20260131-142500/cat/photo.jpg.
+
+    Images that were deleted are left out.
+    """
     chosen = accepted(predictions, above)
     if not chosen:
         raise InputError(f"no image has a label with at least {percent(above or 0)}. Accept less probable ones too.")
+    paths = predictions.features.paths or ()
+    chosen = [number for number in chosen if (root / paths[number]).exists()]
+    if not chosen:
+        raise FileError(f"none of these images is in {root} any more. Put them back.")
     name = f"sorted-{datetime.now():%Y%m%d-%H%M%S}"
     folder, number = exports / name, 1
     while folder.exists():

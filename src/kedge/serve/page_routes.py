@@ -174,7 +174,8 @@ def page_router(workspace: Workspace, encoding: Encoding, thumbnails: Thumbnails
         made = exports.into_folders(predictions, task.work.exports, task.root, body.above)
         copied = sum(1 for path in made.rglob("*") if path.is_file())
         workspace.journal.add_export("folders", copied, body.above)
-        return _json({"folder": printable(str(made)), "images": copied})
+        missing = len(exports.accepted(predictions, body.above)) - copied
+        return _json({"folder": printable(str(made)), "images": copied, "missing": missing})
 
     return routes
 

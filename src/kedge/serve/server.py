@@ -21,7 +21,7 @@ from urllib.parse import quote
 import uvicorn
 from fastapi import FastAPI
 
-from ..errors import SettingError
+from ..errors import KedgeError, SettingError
 from ..progress import tell
 from .app import create_app
 from .encoding import Encoding
@@ -74,7 +74,13 @@ def opened(
     """
     folder = WorkFolder.of(source, work)
     with folder.locked(), contextlib.closing(Journal(folder.journal)) as journal:
-        task = open_task(source, folder, journal, options, moved=work is None, strangers=strangers)
+        try:
+            task = open_task(source, folder, journal, options, moved=work is None, strangers=strangers)
+        except KedgeError:
+            if journal.about() is None:
+                journal.close()
+                folder.discard()  # so that a slip leaves nothing behind
+            raise
         workspace = Workspace(task, journal, Events())
         encoding = Encoding(workspace, workers)
         try:
@@ -96,8 +102,9 @@ def listen(host: str, port: int | None) -> socket.socket:
             raise SettingError(f"--host {host}: {error.strerror}. Give an address of this machine.") from error
         except OSError as error:
             if error.errno != errno.EADDRINUSE or port is not None:
+                why = (error.strerror or str(error)).partition(" (")[0]  # Python adds the address in its own words
                 raise SettingError(
-                    f"cannot listen at {host}, port {number}: {error.strerror}. Choose another with --port and --host."
+                    f"cannot listen at {host}, port {number}: {why}. Choose another with --port and --host."
                 ) from error
     raise SettingError(f"the ports from {PORT} to {PORT + TRIED - 1} are all in use. Choose another with --port.")
 

@@ -3,7 +3,8 @@
     task = open_task("photos", classes="cat, dog")            # a folder, or a table of paths
     task = open_task("birds.safetensors", images="birds")     # a feature file
 
-A work folder goes on with its own classes and encoder. Options that contradict them are an error.
+A work folder goes on with its own classes and encoder. Options that contradict them are an error, as soon as there is
+work that could be lost: until then a slip in the classes or the encoder is mended by the right command.
 """
 
 from __future__ import annotations
@@ -79,13 +80,14 @@ def open_task(
     source = Path(os.path.abspath(source))
     method = _method(options.method)
     about = journal.about()
-    if about is not None and not moved and about.source != str(source):
+    begun = work.features.exists() or bool(journal.changes()) or journal.can_redo
+    if about is not None and begun and not moved and about.source != str(source):
         raise SettingError(f"{work.path} has the work on {about.source}. Name another folder: --work DIR.")
     if source.suffix.lower() in FEATURES:
-        task = _of_features(source, work, about, options, method)
+        task = _of_features(source, work, about if begun else None, options, method)
     else:
-        task = _of_images(source, work, about, options, method, strangers)
-    if about is None:
+        task = _of_images(source, work, about, options, method, strangers, begun)
+    if about is None or not begun:
         weights = None if task.features is None else task.features.weights or None
         journal.set_about(About(str(source), task.encoder, weights, task.class_names, task.templates))
     return task
@@ -140,7 +142,7 @@ def _of_features(source: Path, work: WorkFolder, about: About | None, options: O
 
 
 def _of_images(
-    source: Path, work: WorkFolder, about: About | None, options: Options, method: Method, strangers: bool
+    source: Path, work: WorkFolder, about: About | None, options: Options, method: Method, strangers: bool, begun: bool
 ) -> Task:
     if options.images is not None:
         raise SettingError(
@@ -148,11 +150,12 @@ def _of_images(
         )
     given = None if options.classes is None else class_names(options.classes)
     templates = None if options.templates is None else as_templates(options.templates)
-    if about is not None:
+    if about is not None and begun:
         _check_same(about, work, given, options.encoder, templates)
-        given = about.class_names
+    if about is not None:
+        given, templates = given or about.class_names, templates or about.templates
     found = image_set(source, given)
-    encoder = about.encoder if about else options.encoder or DEFAULT
+    encoder = options.encoder or (about.encoder if about else DEFAULT)
     features = FeatureSet.load(work.features) if work.features.exists() else None
     if features is not None and (features.paths is None or about is None or features.head.class_names != given):
         raise InputError(
@@ -172,7 +175,7 @@ def _of_images(
         root=found.root,
         paths=found.paths if features is None else features.paths or (),
         class_names=found.class_names,
-        templates=about.templates if about else templates or as_templates(found.template or PLAIN_TEMPLATE),
+        templates=templates or as_templates(found.template or PLAIN_TEMPLATE),
         encoder=encoder,
         load=LazyEncoder(load),
         method=method,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import FileError
-from ..files import check_usable, lock_file
+from ..files import check_usable, existing, lock_file
 
 SUFFIX = ".kedge"
 ELSEWHERE = "Name another folder for the work: --work DIR."
@@ -36,6 +36,8 @@ class WorkFolder:
         elif not source.name:
             raise FileError(f"there is no place beside {source} for the work. {ELSEWHERE}")
         is_folder = os.path.isdir(source)
+        if not is_folder:
+            existing(source)  # before a folder is made beside it
         path = Path(os.path.abspath(named or source.with_name((source.name if is_folder else source.stem) + SUFFIX)))
         if is_folder and path.resolve().is_relative_to(source.resolve()):
             raise FileError(f"{path} is inside {source}, with the images. {ELSEWHERE}")
@@ -78,6 +80,14 @@ class WorkFolder:
     def streams(self) -> Path:
         """Streams of programs."""
         return self.path / "streams"
+
+    def discard(self) -> None:
+        """Remove the folder, if nothing but empty parts of it are there: the work did not begin."""
+        for name in (*(self.journal.name + end for end in ("", "-wal", "-shm")), "lock"):
+            (self.path / name).unlink(missing_ok=True)
+        for folder in (self.thumbnails, self.exports, self.streams, self.path):
+            with contextlib.suppress(OSError):  # it is not empty
+                folder.rmdir()
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -61,6 +61,7 @@ async function send(change, words) {
     answer = await change();
   } catch (error) {
     trouble(error);
+    if (!error.status) toast("This was not saved: the server does not answer.", { bad: true });
     return null;
   } finally {
     waiting -= 1;

@@ -52,6 +52,7 @@ export const exportAddress = (kind, above) => `/api/export/${kind}${above === nu
 
 const EVENTS = ["progress", "batch", "version", "new", "notice", "failed"];
 const AGAIN = 2000; // ms until a stream that the browser gave up is opened again
+const REFUSED = 30000; // the same if the address is not the right one: another tab may open that
 
 /** Listen to events for ever: heard(kind, data); connected(true or false) when that changes.
  *
@@ -63,8 +64,10 @@ export function listen(heard, connected, refused) {
   stream.onerror = () => {
     connected(false);
     if (stream.readyState !== EventSource.CLOSED) return;
-    getImage(0).catch(refused);
-    setTimeout(() => listen(heard, connected, refused), AGAIN);
+    getImage(0).then(() => AGAIN, (error) => {
+      refused(error);
+      return error.status === 401 ? REFUSED : AGAIN;
+    }).then((wait) => setTimeout(() => listen(heard, connected, refused), wait));
   };
   for (const kind of EVENTS) {
     stream.addEventListener(kind, (event) => heard(kind, JSON.parse(event.data)));

@@ -18,11 +18,11 @@ export function banner(kind, content, { bad = false, close = false } = {}) {
   place.append(shown);
 }
 
-const lost = () => banner("lost", "The server does not answer; your work is saved. This page goes on when it is back.", { bad: true });
+const lost = () => banner("lost", "The server does not answer. What you said before is kept. If it was ended, start it again, and open the address that it prints.", { bad: true });
 
 export function connected(yes) {
   clearTimeout(timer);
-  if (yes) banner("lost", null);
+  if (yes) for (const kind of ["lost", "address"]) banner(kind, null);
   else timer = setTimeout(lost, PATIENCE);
 }
 
@@ -32,8 +32,8 @@ export function trouble(error) {
   if (error.status === 0) lost();
   else if (error.status === 401 || error.status === 403) {
     connected(true);
-    banner("address", "This page may not talk to the server. Open the address that kedge serve printed.", { bad: true });
-  } else toast(error.message, { bad: true });
+    banner("address", "The server was started anew. Open the address that it printed; what you said before is kept.", { bad: true });
+  } else toast(error.message[0].toUpperCase() + error.message.slice(1), { bad: true });
 }
 
 /** There are new images in the folder. */

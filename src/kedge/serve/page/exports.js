@@ -37,7 +37,8 @@ function fillMenu(menu) {
     said.textContent = "Copying …";
     try {
       const done = await exportFolders(above);
-      said.textContent = `${count(done.images, "image")} copied to ${done.folder}`;
+      const gone = done.missing ? `; ${count(done.missing, "image is", "images are")} no longer there` : "";
+      said.textContent = `${count(done.images, "image")} copied to ${done.folder}${gone}`;
     } catch (error) {
       said.textContent = "";
       trouble(error);

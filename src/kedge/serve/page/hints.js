@@ -9,7 +9,7 @@ import { className, labelled, NONE, on, state } from "./state.js";
 const place = byId("hints");
 
 function hint(key, text, call) {
-  return el("button", { class: "hint", type: "button", tabindex: "-1", onclick: call }, el("kbd", {}, key), el("span", {}, text));
+  return el("button", { class: "hint", type: "button", tabindex: "-1", title: text, "data-key": key, onclick: call }, el("kbd", {}, key), el("span", {}, text));
 }
 
 async function draw() {

@@ -16,7 +16,7 @@ export function openViewer(image) {
   if (view) return show(image);
   const dialog = el("dialog", { class: "viewer", "data-testid": "large-view", "aria-label": "Large view" });
   const parts = {
-    img: el("img", { alt: "" }), path: el("h2", {}), place: el("span", { class: "quiet" }), label: el("div", { class: "viewer-label" }),
+    img: el("img", { alt: "", onerror: () => parts.stage.classList.add("broken") }), path: el("h2", {}), place: el("span", { class: "quiet" }), label: el("div", { class: "viewer-label" }),
     bars: el("ol", { class: "bars" }), near: el("ul", { class: "near" }),
     back: step("left", "Previous image (←)", -1), next: step("right", "Next image (→)", 1),
   };
@@ -27,7 +27,7 @@ export function openViewer(image) {
     (parts.forget = el("button", { class: "button", type: "button", onclick: () => label([view.image], null) }, icon("forget"), "forget")));
   parts.buttons = buttons;
   dialog.append(
-    el("div", { class: "stage" }, parts.back, parts.img, parts.next),
+    (parts.stage = el("div", { class: "stage" }, parts.back, parts.img, el("p", { class: "quiet" }, "This image is no longer there, or cannot be read."), parts.next)),
     el("div", { class: "about" },
       el("div", { class: "viewer-head" }, el("div", {}, parts.path, parts.place), el("button", { class: "icon-button", type: "button", "aria-label": "Close", onclick: () => dialog.close() }, icon("close"))),
       parts.label, buttons,
@@ -61,6 +61,7 @@ function show(image) {
   const { parts } = view;
   view.image = image;
   parts.img.removeAttribute("src");
+  parts.stage.classList.remove("broken");
   parts.img.src = largePicture(image, state.set.list);
   parts.img.alt = fileName(state.set.images[image]);
   parts.path.textContent = state.set.images[image];
