@@ -56,9 +56,11 @@ def test_neighbours_are_searched_for_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert searches == [400]
 
 
+@pytest.mark.parametrize("duplicates", [0, 200])
 @pytest.mark.parametrize("left", [400, 399, 250, 4, 3, 1])
-def test_neighbours_among_part_of_the_images_are_those_of_a_new_search(left: int) -> None:
-    x = FEATURES.image_features
+def test_neighbours_among_part_of_the_images_are_those_of_a_new_search(left: int, duplicates: int) -> None:
+    x = FEATURES.image_features.clone()
+    x[:duplicates] = x[200 : 200 + duplicates]  # as near as their originals: those with smaller numbers come first
     rows = torch.randperm(400, generator=torch.Generator().manual_seed(left))[:left].sort().values
     found, fresh = KeptNeighbours(x).among(rows).nearest(3), nearest_neighbours(x[rows], 3)
     assert found.indices.equal(fresh.indices)

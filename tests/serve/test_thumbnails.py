@@ -120,6 +120,16 @@ def test_the_oldest_go_when_there_are_too_many(tmp_path: Path) -> None:
     assert not first.exists()
 
 
+def test_files_of_others_are_never_deleted(tmp_path: Path) -> None:
+    """A work folder from elsewhere may have a link to anywhere in the place of its folder of thumbnails."""
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "thesis.pdf").write_bytes(bytes(1000))
+    (tmp_path / "thumbnails").symlink_to(tmp_path / "documents")
+    picture(100, 100, seed=0).save(tmp_path / "image.png")
+    Thumbnails(tmp_path / "thumbnails", most_bytes=1).small(tmp_path / "image.png")
+    assert [each.name for each in (tmp_path / "documents").iterdir()] == ["thesis.pdf"]
+
+
 def test_what_cannot_be_read_is_named(thumbnails: Thumbnails, tmp_path: Path) -> None:
     (tmp_path / "text.jpg").write_text("no image")
     for name in ("text.jpg", "gone.jpg", "a\0b.jpg"):

@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ import kedge
 from kedge.labelling.session import Session
 from kedge.serve import encoding as encoding_module
 from kedge.serve.events import WAITING, Events
+from kedge.serve.journal import Journal
 from kedge.serve.said import Label, Reject
 from kedge.serve.server import opened
 from kedge.serve.task import Options
+from kedge.serve.work_folder import WorkFolder
 from page_tools import EACH, NAMES, SHOWN, Page, page, pictures
 
 DOG = NAMES.index("dog")
@@ -124,6 +127,56 @@ def test_all_who_wait_for_a_solve_that_fails_hear_of_it(tab: Page, monkeypatch: 
         thread.join(30)
     assert errors == ["no memory"] * 3  # also those that came later: they would be in the wrong place of the journal
     assert not tab.workspace.journal.changes()
+
+
+def test_undo_and_a_change_for_one_solve_that_fails(tab: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was undone comes back, although the change after it had made it impossible to redo."""
+    workspace, paths = tab.workspace, tab.workspace.images.paths
+    for image in (0, 1, 2):
+        tab.label(image, DOG)
+    tab.post("undo")  # the third can be redone
+    before = workspace.journal.changes()
+    slow = Slow(monkeypatch)
+    solve = Session.solve
+
+    def failing(session: Session, *given: Any) -> Any:
+        solve(session, *given)
+        raise kedge.InputError("it does not converge.")
+
+    monkeypatch.setattr(Session, "solve", failing)
+
+    def do(work: Callable[[], Any]) -> None:
+        with pytest.raises(kedge.InputError):
+            work()
+
+    first = in_threads(do, lambda: workspace.change(Reject(0.9)))
+    assert slow.begun.wait(30)
+    undo = in_threads(do, workspace.undo)
+    until(lambda: len(workspace.journal.changes()) == 2)
+    last = in_threads(do, lambda: workspace.change(Label((paths[3],), 0)))
+    until(lambda: len(workspace.journal.changes()) == 3)
+    slow.go_on.set()
+    for thread in first + undo + last:
+        thread.join(30)
+    monkeypatch.undo()
+    assert workspace.journal.changes() == before
+    assert tab.post("redo")["corrections"] == 3
+
+
+def test_one_who_asks_in_between_sees_one_version(tab: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def can_undo(journal: Journal) -> bool:  # asked while the next answer is put together
+        seen.append(tab.workspace.labels())
+        return True
+
+    monkeypatch.setattr(Journal, "can_undo", property(can_undo))
+    before = tab.get("labels")
+    after = tab.label(0, DOG)
+    assert seen == [before]
+    assert tab.get("labels") == after
+    tab.workspace.use_encoder(None)
+    assert tab.get("labels")["revision"] == tab.get("set")["revision"] != after["revision"]
 
 
 def test_labels_without_corrections_are_solved_once(tab: Page, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,6 +304,17 @@ def test_a_folder_that_was_moved_goes_on(photos: Path, tmp_path: Path) -> None:
         assert tab.client.get("/api/images/0/small").status_code == 200
     other = pictures(tmp_path / "other", each=1)
     with pytest.raises(kedge.SettingError, match="has the work on"), page(other, elsewhere / "photos.kedge"):
+        pass
+
+
+@pytest.mark.parametrize("file", ["features", "new_features"])
+@pytest.mark.parametrize("outside", ["cat/../../secret.webp", "/secret.webp"])
+def test_a_forged_work_folder_shows_no_images_of_other_folders(photos: Path, file: str, outside: str) -> None:
+    folder = WorkFolder.of(photos)
+    features = kedge.FeatureSet.load(folder.features)
+    assert features.paths is not None
+    replace(features, paths=(outside, *features.paths[1:])).save(getattr(folder, file))
+    with pytest.raises(kedge.InputError, match="which is not in"), page(photos):
         pass
 
 

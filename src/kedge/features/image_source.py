@@ -113,10 +113,7 @@ def find_images(
     files, gone = [], []
     for path in features.paths if only is None else [features.paths[number] for number in only]:
         file = root / path
-        if Path(path).is_absolute() or ".." in Path(path).parts:
-            raise InputError(
-                f"the feature file names the image {path!r}, which is not in {root}. Make it with `kedge extract`."
-            )
+        check_inside(path, root)
         if images is None and not _in_own_folder(features, file):
             raise InputError(
                 f"the image {path!r} is a link to outside of the folder of the feature file. "
@@ -136,6 +133,14 @@ def find_images(
             "Put them back, name their folder (--images DIR), or extract the features again."
         )
     return files
+
+
+def check_inside(path: str, root: Path) -> None:
+    """Raise InputError if the path of an image leads out of the folder of the images."""
+    if os.path.isabs(path) or (".." in path and ".." in Path(path).parts):
+        raise InputError(
+            f"the feature file names the image {path!r}, which is not in {root}. Make it with `kedge extract`."
+        )
 
 
 def image_root(features: FeatureSet, images: str | Path | None = None) -> Path:

@@ -57,7 +57,6 @@ class Bursts:
         except Exception as error:  # whatever a method raises
             with self._changing:
                 later, self._next = self._next, _Burst()
-                for each in (later, burst):  # the last change first
-                    each.error = error
-                    for _, take_back in reversed(each.parts):
-                        take_back()
+                later.error = burst.error = error
+                for _, take_back in reversed([*burst.parts, *later.parts]):
+                    take_back()

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ..errors import InputError
+from ..features.image_source import check_inside
 
 
 class NotNow(InputError):
@@ -23,6 +24,10 @@ class ImageList:
     paths: Sequence[str]  # relative to root
     simulated: bool
     edit: bool  # is an encoder there?
+
+    def __post_init__(self) -> None:
+        for path in self.paths:
+            check_inside(path, self.root)
 
     @cached_property
     def name(self) -> str:

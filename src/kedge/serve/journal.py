@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -135,16 +135,31 @@ class Journal:
         """Is there a change to redo?"""
         return bool(self._undone)
 
-    def add(self, change: Change) -> None:
-        """Add a change that fits (`said.check`). What was undone before can no longer be redone."""
+    def add(self, change: Change) -> Callable[[], None]:
+        """Add a change that fits (`said.check`). What was undone before can no longer be redone.
+
+        Returns a function that takes the change back, as if nobody had made it, while it is the last in force.
+        """
         kind = next(name for name, of in KINDS.items() if isinstance(change, of))
         with self._file.lock:
+            gone, undone = self._file.rows("SELECT * FROM changes WHERE undone"), list(self._undone)
             with self._file.writing() as run:
                 run("DELETE FROM changes WHERE undone")
                 row = _now(), kind, json.dumps(asdict(change))
                 run("INSERT INTO changes (time, kind, body, undone) VALUES (?, ?, ?, 0)", *row)
             self._done.append(change)
             self._undone.clear()
+
+        def take_back() -> None:
+            with self._file.lock:
+                with self._file.writing() as run:
+                    run("DELETE FROM changes WHERE id = (SELECT max(id) FROM changes WHERE NOT undone)")
+                    for row in gone:
+                        run("INSERT INTO changes VALUES (?, ?, ?, ?, ?)", *row)
+                self._done.pop()
+                self._undone[:] = undone
+
+        return take_back
 
     def undo(self) -> Change | None:
         """Take the last change in force back and return it; None if there is none."""
@@ -155,13 +170,6 @@ class Journal:
         """Put the change that was undone last in force again and return it; None if there is none."""
         with self._file.lock:
             return self._move(self._undone, self._done, 0, "SELECT min(id) FROM changes WHERE undone")
-
-    def take_back(self) -> None:
-        """Delete the last change in force, as if nobody had made it: it cannot be redone."""
-        with self._file.lock:
-            with self._file.writing() as run:
-                run("DELETE FROM changes WHERE id = (SELECT max(id) FROM changes WHERE NOT undone)")
-            self._done.pop()
 
     def _move(self, source: list[Change], target: list[Change], undone: int, which: str) -> Change | None:
         if not source:

@@ -18,7 +18,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 from starlette.exceptions import HTTPException
 
-from ..errors import FileError, KedgeError
+from ..errors import KedgeError
 from ..ranges import MOST_IMAGES
 from ..words import printable
 from . import exports
@@ -195,7 +195,7 @@ def _picture(made: Any) -> Response:
         return Response(made(), media_type="image/webp", headers=FOR_EVER)
     except NotNow:
         raise
-    except (FileError, KedgeError) as found:
+    except KedgeError as found:
         raise HTTPException(404, str(found)) from found
 
 

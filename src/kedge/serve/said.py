@@ -15,6 +15,7 @@ after others were dropped. Images are known by their paths, so labels outlive a 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -193,8 +194,9 @@ def _class(number: int | None, said: Said) -> SaidClass:
 
 def _check_absent(named: frozenset[int], said: Said) -> None:
     """Raise InputError if these classes cannot be absent: an image is known to show one, or no other is present."""
+    given = Counter(said.known.values())  # once: there may be a thousand classes, and thousands of labels
     for number in named:
-        if images := sum(label == number for label in said.known.values()):
+        if images := given[number]:
             raise InputError(
                 f"{said.by_id[number].name!r} is here: it is the label you gave to {count(images, 'image')}. "
                 "Change or forget that first."

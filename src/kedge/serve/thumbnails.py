@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import io
 import os
+import re
 import tempfile
 import threading
 import zlib
@@ -26,6 +27,7 @@ MOST_BYTES = 1 << 30  # of all kept pictures
 LEFT = 0.9  # share of these that stays when the oldest are deleted
 AT_ONCE = 4  # images that are decoded at one time: each may take a gigabyte
 CRC = 4  # bytes
+OWN = re.compile(r"[0-9a-f]{40}|\.kedge-.*\.tmp")  # names of files that may be deleted
 
 
 class Thumbnails:
@@ -90,10 +92,10 @@ class Thumbnails:
                 left -= size
 
     def _files(self) -> list[tuple[int, int, str]]:
-        """Time, size and path of every kept file."""
+        """Time, size and path of every kept file. Others are left alone: the folder may be a link to anywhere."""
         found = []
         with os.scandir(self.folder) as entries:
-            for entry in entries:
+            for entry in filter(lambda entry: OWN.fullmatch(entry.name), entries):
                 with contextlib.suppress(OSError):  # deleted meanwhile
                     status = entry.stat(follow_symlinks=False)
                     found.append((status.st_mtime_ns, status.st_size, entry.path))

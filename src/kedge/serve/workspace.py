@@ -61,7 +61,7 @@ class Workspace:
         self._encoder: LazyEncoder | None = None
         self._state: _State | None = None
         self._version = int(1000 * time.time())  # newer than those of an earlier server
-        self._shown: dict[str, Any] = {}
+        self._shown: dict[str, Any] = {}  # replaced as a whole, so that whoever reads it sees one version
 
     @property
     def version(self) -> dict[str, Any]:
@@ -89,9 +89,7 @@ class Workspace:
 
     def labels(self) -> dict[str, Any]:
         """GET /api/labels."""
-        if self._state is not None:
-            return {**self._shown, **self.version}
-        return {**self.version, **waiting(self.task.class_names, *self._encoded)}
+        return self._shown or {**self.version, **waiting(self.task.class_names, *self._encoded)}
 
     def encoded(self, batch: Encoded, head: TextHead) -> None:
         """Show zero-shot of a batch, before all are encoded."""
@@ -119,10 +117,12 @@ class Workspace:
 
     def use_encoder(self, encoder: LazyEncoder | None) -> None:
         """Add and change classes with this encoder; None: not at all."""
-        self._encoder = encoder
-        if self._prompts is not None:
-            self._prompts.encoder = encoder
-        self.images = replace(self.images, edit=encoder is not None)
+        with self._bursts.solving:
+            self._encoder = encoder
+            if self._prompts is not None:
+                self._prompts.encoder = encoder
+            self.images = replace(self.images, edit=encoder is not None)
+            self._shown = self._shown and {**self._shown, **self.version}
         self.events.publish("version", self.version)
 
     def change(self, change: Change) -> dict[str, Any]:
@@ -134,8 +134,7 @@ class Workspace:
             after = said(self.task.class_names, [*self.journal.changes(), change])
             assert self._prompts is not None
             self._prompts.head(after.classes)  # it may not be possible
-            self.journal.add(change)
-            return _in_words(change, before, after), self.journal.take_back
+            return _in_words(change, before, after), self.journal.add(change)
 
         self.check_labelled()
         return self._bursts.do(add)

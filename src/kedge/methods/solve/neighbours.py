@@ -123,7 +123,9 @@ class _Part(KeptNeighbours):
         place[rows] = torch.arange(len(rows), device=rows.device)
         indices, similarity = place[found.indices[rows]], found.similarity[rows]
         short = (indices < 0).any(dim=1).nonzero().squeeze(1)
-        indices[short], similarity[short] = _among_all(self.x, short, indices.shape[1], _keep_best)
+        fast = compiled_form("compiled_neighbours", self.x) if compiled else None  # as above: equals in the same order
+        keep_best = fast.keep_best if fast else _keep_best
+        indices[short], similarity[short] = _among_all(self.x, short, indices.shape[1], keep_best)
         return found._replace(indices=indices, similarity=similarity)
 
 

@@ -64,12 +64,6 @@ function evidence(one) {
   return one.evidence < DOUBTFUL ? "doubtful" : "likely";
 }
 
-/** Classes that some image is labelled with come first: there a tick taken away changes most. */
-function withImagesFirst(ids) {
-  const some = (id) => state.names.get(id).count > 0;
-  return [...ids.filter(some), ...ids.filter((id) => !some(id))];
-}
-
 /** While images are encoded: the classes of zero-shot's labels so far, the largest first. */
 function soFar() {
   const counts = new Map();
@@ -83,7 +77,7 @@ function soFar() {
 }
 
 function draw() {
-  const now = labelled() ? withImagesFirst(state.labels.found) : soFar();
+  const now = labelled() ? state.labels.found : soFar();
   const set = new Set(now);
   const stays = (id) => set.has(id) || state.names.get(id)?.present === false;
   const named = (id) => !labelled() || state.names.get(id).count > 0 || state.names.get(id).known > 0;
