@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Route, expect, sync_playwright
 
 from command import run
 from page_tools import pictures
@@ -336,3 +336,46 @@ def test_the_demo(context: BrowserContext, tmp_path: Path) -> None:
         tab.page.keyboard.press("2")
         tab.corrected(1)
         assert tab.problems == []
+
+
+def test_a_server_that_is_gone_and_one_that_is_new(context: BrowserContext, tmp_path: Path) -> None:
+    photos = str(pictures(tmp_path / "photos", each=2))
+    with serving(photos, "--classes", ", ".join(NAMES), "--encoder", "tiny") as server:
+        tab = Tab(context, server)
+        tab.labelled()
+        expect(tab.by_id("expected")).to_be_visible()
+        first = tab.tiles()[0].image
+        server.process.kill()
+        server.process.wait()
+        expect(tab.by_id("banner-lost")).to_contain_text("start it again")
+        for key in ("y", "1"):  # a click that is lost is not passed over in silence
+            tab.tile(first).focus()
+            tab.page.keyboard.press(key)
+            expect(tab.by_id("toast")).to_contain_text("This was not saved")
+            tab.by_id("toast").get_by_label("Close").click()
+        expect(tab.page.locator(".tile.known, .tile.waiting")).to_have_count(0)
+    with serving(photos, "--port", str(server.port)) as again:
+        expect(tab.by_id("banner-address")).to_contain_text("Open the address that it printed")
+        other = Tab(context, again)  # gives the browser the new token
+        other.labelled()
+        tab.page.reload()
+        tab.labelled()
+        expect(tab.by_id("banner-address")).to_have_count(0)
+
+
+def test_no_share_of_right_labels_beside_do_not_use(context: BrowserContext, tmp_path: Path) -> None:
+    def doubted(route: Route) -> None:
+        labels = route.fetch().json()
+        if labels["verdict"]:
+            labels["verdict"]["level"] = "do not use"
+        route.fulfill(json=labels)
+
+    with serving(
+        str(pictures(tmp_path / "photos", each=2)), "--classes", ", ".join(NAMES), "--encoder", "tiny"
+    ) as server:
+        context.route("**/api/labels", doubted)
+        tab = Tab(context, server)
+        tab.labelled()
+        expect(tab.page.locator("#level")).to_have_text("do not use")
+        expect(tab.by_id("accept-text")).to_have_text(re.compile(r"accepts \d+ of \d+$"))
+        expect(tab.by_id("expected")).to_be_hidden()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import sys
@@ -41,9 +40,9 @@ def test_a_person_s_work_survives_a_kill(features: Path) -> None:
         for each in two:
             assert b"event: version\n" in [each.readline() for _ in range(3)]
         after = first.ask("POST", "/api/label", {"images": [3, 4], "label": 1})
-        for each in two:  # two tabs agree
-            assert each.readline() == b"event: version\n"
-            assert json.loads(each.readline().removeprefix(b"data: "))["version"] == after["version"]
+        for each in two:  # two tabs agree; a notice that the encoder is not there may come first
+            while b'"version":%d' % after["version"] not in each.readline():
+                pass
         first.end(signal.SIGKILL)
     with serving(str(features), "--port", str(first.port), "--token", "a-token-of-mine") as second:
         assert (second.port, second.token) == (first.port, "a-token-of-mine")

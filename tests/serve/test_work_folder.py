@@ -28,7 +28,7 @@ def test_it_lies_beside_the_images_or_where_it_is_named(photos: Path, monkeypatc
     names = [file.name for file in (made.features, made.new_features, made.journal)]
     assert names == ["features.safetensors", "new.safetensors", "work.sqlite"]
     file = photos.with_name("birds.safetensors")
-    file.touch()
+    file.write_bytes(b"features")
     assert WorkFolder.of(file).path == photos.with_name("birds.kedge")
     assert WorkFolder.of(photos, photos.with_name("mine")).path == photos.with_name("mine")
     monkeypatch.chdir(photos)

@@ -199,7 +199,7 @@ def _check_absent(named: frozenset[int], said: Said) -> None:
         if images := given[number]:
             raise InputError(
                 f"{said.by_id[number].name!r} is here: it is the label you gave to {count(images, 'image')}. "
-                "Give them another label first, or forget theirs."
+                "Change or forget that first."
             )
     _check_left(named, said)
 

@@ -75,13 +75,15 @@ def open_task(
 ) -> Task:
     """The task of this source. Its description is written to a new journal.
 
-    moved: may the source be elsewhere than when the work began? strangers: see `Task`.
+    moved: may the source be another than when the work began? It may always, if that is gone: then it was renamed.
+    strangers: see `Task`.
     """
     source = Path(os.path.abspath(source))
     method = _method(options.method)
     about = journal.about()
     begun = work.features.exists() or bool(journal.changes()) or journal.can_redo
-    if about is not None and begun and not moved and about.source != str(source):
+    other = about is not None and about.source != str(source) and os.path.exists(about.source)
+    if about is not None and begun and not moved and other:
         raise SettingError(f"{work.path} has the work on {about.source}. Name another folder: --work DIR.")
     if source.suffix.lower() in FEATURES:
         task = _of_features(source, work, about if begun else None, options, method)

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { count } from "./dom.js";
 import { className, labelled, NOBODY, NONE, shown, state, takeLabels, tell } from "./state.js";
 import { toast } from "./toast.js";
-import { trouble } from "./connection.js";
+import { notSaved, trouble } from "./connection.js";
 
 let waiting = 0; // changes on their way
 let newest = 0; // version that an event spoke of
@@ -61,7 +61,7 @@ async function send(change, words) {
     answer = await change();
   } catch (error) {
     trouble(error);
-    if (!error.status) toast("This was not saved: the server does not answer.", { bad: true });
+    if (!error.status) notSaved();
     return null;
   } finally {
     waiting -= 1;

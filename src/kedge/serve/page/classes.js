@@ -99,7 +99,9 @@ function draw() {
   parts.awayTitle.textContent = `Not here · ${number(away.length)}`;
   if (parts.othersPart.open) fillPart(parts.others, others.slice(0, MANY).map((one) => one.id));
   parts.rest.textContent = others.length > MANY ? `and ${number(others.length - MANY)} more: type to find them` : "";
-  parts.othersTitle.textContent = `All other classes · ${number(all.filter((one) => one.present && !set.has(one.id)).length)}`;
+  const left = all.filter((one) => one.present && !set.has(one.id)).length;
+  parts.othersPart.hidden = left === 0;
+  parts.othersTitle.textContent = `All other classes · ${number(left)}`;
   parts.title.textContent = labelled() ? `${count(now.filter(named).length, "class", "classes")} found` : "Classes so far";
   for (const id of rows.keys()) if (!state.names.has(id)) rows.delete(id);
 }

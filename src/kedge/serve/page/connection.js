@@ -1,7 +1,7 @@
 // Banners: the server does not answer, the address is not the right one, new images, notices.
 
 import { encodeNew, Refused } from "./api.js";
-import { byId, count, el, icon } from "./dom.js";
+import { byId, count, el, icon, sentence } from "./dom.js";
 import { toast } from "./toast.js";
 
 const place = byId("banners");
@@ -26,6 +26,9 @@ export function connected(yes) {
   else timer = setTimeout(lost, PATIENCE);
 }
 
+/** Say that what a person just did is lost. */
+export const notSaved = () => toast("This was not saved: the server does not answer.", { bad: true });
+
 /** Say what went wrong with a request. */
 export function trouble(error) {
   if (!(error instanceof Refused)) throw error;
@@ -33,7 +36,7 @@ export function trouble(error) {
   else if (error.status === 401 || error.status === 403) {
     connected(true);
     banner("address", "The server was started anew. Open the address that it printed; what you said before is kept.", { bad: true });
-  } else toast(error.message[0].toUpperCase() + error.message.slice(1), { bad: true });
+  } else toast(sentence(error.message), { bad: true });
 }
 
 /** There are new images in the folder. */

@@ -51,6 +51,9 @@ export function duration(seconds) {
   return `${Math.floor(whole / 3600)} h ${Math.round((whole % 3600) / 60)} min`;
 }
 
+/** Text of the server, which begins with a small letter, as on a command line. */
+export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
 /** The last part of a path. */
 export const fileName = (path) => path.slice(path.lastIndexOf("/") + 1);
 

@@ -2,7 +2,7 @@
 
 import { redo, undo } from "./actions.js";
 import { byId, count, el, kept, percent } from "./dom.js";
-import { on, state } from "./state.js";
+import { believable, on, state } from "./state.js";
 
 const MOVE = 600; // ms that a number takes to its new value
 
@@ -62,7 +62,7 @@ export function startHeader() {
     level.dataset.level = verdict?.level ?? "";
     sentence.textContent = verdict ? withoutLevel(verdict) : phase === "encoding" ? "The verdict comes when all images are encoded. Until then, labels are zero-shot's." : "";
     sentence.title = sentence.textContent;
-    moveExpected(verdict?.accuracy ?? null);
+    moveExpected(believable() ? verdict.accuracy : null);
     moveMeasured(accuracy?.now ?? null);
     byId("measured").querySelector(".delta-note").textContent = accuracy ? `zero-shot ${percent(accuracy.zero_shot, 1)}` : "";
     byId("undo").disabled = !canUndo;

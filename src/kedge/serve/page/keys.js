@@ -1,6 +1,7 @@
 // Keys that work everywhere on the page, and the page that lists all keys.
 
 import { confirm, label, redo, undo } from "./actions.js";
+import { notSaved } from "./connection.js";
 import { topClasses } from "./details.js";
 import { byId, el, icon } from "./dom.js";
 import { closeDrawer } from "./drawer.js";
@@ -29,6 +30,7 @@ async function giveTop(place) {
   const images = viewerImage() === null ? targets() : [image];
   const top = await topClasses(image);
   if (top[place]) label(images, top[place].id);
+  else if (top.length === 0) notSaved(); // the server did not say which classes they are
 }
 
 function labelKey(event) {

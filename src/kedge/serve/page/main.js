@@ -17,7 +17,7 @@ import { catchUp, load, takeBatch } from "./actions.js";
 import { listen } from "./api.js";
 import { startClasses } from "./classes.js";
 import { banner, connected, showNew, trouble } from "./connection.js";
-import { byId } from "./dom.js";
+import { byId, sentence } from "./dom.js";
 import { startDrawer } from "./drawer.js";
 import { startExports } from "./exports.js";
 import { refill, startGrid, tileOf } from "./grid.js";
@@ -41,8 +41,8 @@ function heard(kind, data) {
   else if (kind === "batch") takeBatch(data);
   else if (kind === "version") catchUp(data.version, data.revision);
   else if (kind === "new") showNew(data);
-  else if (kind === "notice") banner("notice", data.text, { close: true });
-  else if (kind === "failed") banner("failed", data.error, { bad: true, close: true });
+  else if (kind === "notice") banner("notice", sentence(data.text.replace(/^note: /, "")), { close: true });
+  else if (kind === "failed") banner("failed", sentence(data.error), { bad: true, close: true });
 }
 
 startGrid();

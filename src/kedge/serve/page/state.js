@@ -48,6 +48,9 @@ export function tell(kind) {
 
 export const labelled = () => state.labels !== null && state.labels.phase === "labelled";
 
+/** May the probabilities be believed? With the verdict "do not use", a share of right labels would mislead. */
+export const believable = () => labelled() && state.labels.verdict.level !== "do not use";
+
 export const className = (id) => (id < 0 ? "none of these" : (state.names.get(id)?.name ?? `class ${id}`));
 
 /** What to show of an image: with labels that are on their way to the server. */

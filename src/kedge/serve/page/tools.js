@@ -4,7 +4,7 @@ import { setReject } from "./actions.js";
 import { byId, count, el, icon, later, number } from "./dom.js";
 import { setSize, tileSize } from "./grid.js";
 import { focusImage } from "./moves.js";
-import { choose, className, labelled, on, order, state, tell } from "./state.js";
+import { believable, choose, className, labelled, on, order, state, tell } from "./state.js";
 import { acceptance, VIEWS, viewCounts } from "./views.js";
 
 const figures = new Map(); // view → where its number is
@@ -91,7 +91,7 @@ function showAccept() {
   byId("accept").disabled = !labelled();
   if (!labelled()) return byId("accept-text").replaceChildren();
   const { images, right } = acceptance(state.labels, state.accept);
-  const about = images ? `, about ${number(Math.round(right))} right (${(100 * right / images).toFixed(1)} %)` : "";
+  const about = images && believable() ? `, about ${number(Math.round(right))} right (${(100 * right / images).toFixed(1)} %)` : "";
   return byId("accept-text").replaceChildren(`accepts ${number(images)} of ${number(state.set.images.length)}${about}`);
 }
 
