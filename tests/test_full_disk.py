@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -130,3 +131,15 @@ def test_a_temporary_file_of_a_killed_run_does_no_harm(tmp_path: Path) -> None:
     with written_by_rename(tmp_path / "f") as temporary:
         temporary.write_text("done")
     assert (tmp_path / "f").read_text() == "done"
+
+
+def test_files_have_the_usual_permissions_and_nobody_touches_the_umask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To read the umask is to set it, for all threads: two at once can leave it at 0, and later files open to all."""
+    monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("it was set"))
+    (tmp_path / "plain").touch()
+    with written_by_rename(tmp_path / "ours") as temporary:
+        temporary.write_text("done")
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    assert (tmp_path / "ours").read_text() == "done"

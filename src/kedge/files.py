@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import stat
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -49,14 +49,12 @@ def written_by_rename(path: str | Path) -> Iterator[Path]:
     """A temporary path beside `path`: renamed to `path` when the block succeeds, deleted when it fails."""
     path = check_writable(path)
     with writing(path):
-        handle, name = tempfile.mkstemp(prefix=".kedge-", suffix=".tmp", dir=path.parent)
-        os.close(handle)
-        temporary = Path(name)
+        temporary = path.parent / f".kedge-{secrets.token_hex(8)}.tmp"
+        temporary.touch(
+            exist_ok=False
+        )  # with the usual permissions, without asking for the umask: to read is to set it
         try:
             yield temporary
-            umask = os.umask(0)
-            os.umask(umask)
-            temporary.chmod(0o666 & ~umask)  # mkstemp creates private files: apply the usual permissions
             with temporary.open("rb") as written:
                 os.fsync(written.fileno())
             temporary.replace(path)

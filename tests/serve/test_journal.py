@@ -289,3 +289,12 @@ def test_a_full_disk_is_one_line_and_changes_nothing(journal: Journal) -> None:
         journal.add(Label(("x" * 4000,) * 100, 0))
     assert journal.changes() == ALL[:1]
     assert again(journal).changes() == ALL[:1]
+
+
+@pytest.mark.parametrize("undone", [0, 1])
+def test_changes_that_do_not_fit_each_other(journal: Journal, undone: int) -> None:
+    """Undone ones too: to redo them would leave a journal that nothing can be done with."""
+    insert = "INSERT INTO changes (time, kind, body, undone) VALUES ('', 'drop class', '{\"id\": 77}', ?)"
+    path = forged(journal, insert, values=(undone,))
+    with pytest.raises(FileError, match="its changes do not fit each other"):
+        Journal(path)

@@ -206,7 +206,9 @@ def test_an_image_that_is_gone_or_unreadable(tab: Page) -> None:
 def test_pictures_may_be_kept_by_the_browser(tab: Page) -> None:
     answer = tab.client.get(f"/api/images/2/small?of={tab.get('set')['list']}")
     assert "immutable" in answer.headers["cache-control"]
-    assert tab.client.get("/api/images/2/large").content[8:12] == b"WEBP"
+    answer = tab.client.get("/api/images/2/large")
+    assert answer.content[8:12] == b"WEBP"
+    assert answer.headers["cache-control"] == "no-store"  # after new images, 2 is perhaps another
 
 
 def test_an_image_and_its_neighbours(tab: Page) -> None:

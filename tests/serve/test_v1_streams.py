@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,16 @@ def test_an_id_is_never_a_path(client: TestClient, tmp_path: Path, name: str) ->
     assert (tmp_path / "secret.safetensors").exists()
     with pytest.raises(Exception, match="no such stream"):
         streams.Streams(tmp_path / "streams").content(name)
+
+
+@pytest.mark.parametrize("forge", [Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_is_no_stream(client: TestClient, tmp_path: Path, forge: Callable[[Path], None]) -> None:
+    name = "0" * 32
+    forge(tmp_path / "streams" / f"{name}.safetensors")
+    for path in (name, f"{name}/state"):
+        answer = client.get(f"/v1/streams/{path}")
+        assert (answer.status_code, "not a" in answer.json()["error"]) == (400, True)
+    assert client.delete(f"/v1/streams/{name}").status_code in (204, 400)
 
 
 def test_ids_cannot_be_guessed(client: TestClient) -> None:

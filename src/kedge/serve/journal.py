@@ -8,7 +8,8 @@
 A change can be redone until another one is added; then what was undone is deleted. Beside the changes, the file has
 what the work is about, the text prototypes of prompts (to open it without the encoder), and what was exported.
 
-The file proves nothing: every change is checked by its type, and a prototype that is no unit vector is not used.
+The file proves nothing: every change is checked by its type and by those before it, and a prototype that is no unit
+vector is not used.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ..features.text_head import texts
 from ..schema import Whole, checked, parsed
 from ..words import shown
 from .journal_file import START_ANEW, JournalFile
-from .said import AddClass, Change, DropClass, EditClass, Label, Present, Reject
+from .said import AddClass, Change, DropClass, EditClass, Label, Present, Reject, said
 
 T = TypeVar("T")
 
@@ -58,8 +59,8 @@ class About:
     def __post_init__(self) -> None:
         texts([self.source, self.encoder], "the source and the encoder", file_names=True)
         texts([*self.class_names, *self.templates], "class names and templates")
-        if not self.class_names:
-            raise InputError("there are no class names. Name at least one.")
+        if not (self.class_names and self.templates):
+            raise InputError("there are no class names, or no templates. Name at least one.")
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,11 @@ class Journal:
         self._undone.reverse()
         about = self._file.rows("SELECT body FROM about")
         self._about = self._object(about[0][0], About, "journal") if about else None
+        if self._about is not None:
+            try:
+                said(self._about.class_names, [*self._done, *reversed(self._undone)])
+            except InputError as error:
+                raise FileError(f"{self.path} is damaged: its changes do not fit each other. {START_ANEW}") from error
 
     def _object(self, body: Any, kind: type[T], what: str) -> T:
         """A JSON text of the file as an object of this type. Paths may have lone surrogates."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
 from typing import Annotated, Any
 
@@ -139,11 +139,11 @@ def page_router(workspace: Workspace, encoding: Encoding, thumbnails: Thumbnails
 
     @routes.get("/api/images/{image}/small")
     def small(image: int, of: str | None = None) -> Response:
-        return _picture(lambda: thumbnails.small(workspace.file(image, of)))
+        return _picture(lambda: thumbnails.small(workspace.file(image, of)), of)
 
     @routes.get("/api/images/{image}/large")
     def large(image: int, of: str | None = None) -> Response:
-        return _picture(lambda: thumbnails.large(workspace.file(image, of)))
+        return _picture(lambda: thumbnails.large(workspace.file(image, of)), of)
 
     @routes.get("/api/events")
     async def events() -> Response:
@@ -189,10 +189,11 @@ def _json(value: dict[str, Any], status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
-def _picture(made: Any) -> Response:
-    """A picture that the browser may keep; 404 if the image is gone or cannot be read."""
+def _picture(made: Callable[[], bytes], revision: str | None) -> Response:
+    """A picture; 404 if the image is gone or cannot be read. The browser may keep it if its address says of which list
+    it is: without, the number may soon be that of another image."""
     try:
-        return Response(made(), media_type="image/webp", headers=FOR_EVER)
+        return Response(made(), media_type="image/webp", headers=FOR_EVER if revision else None)
     except NotNow:
         raise
     except KedgeError as found:

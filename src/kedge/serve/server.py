@@ -1,7 +1,7 @@
 """The server of `kedge serve`: one work folder, one process, one port.
 
-    with opened(WorkFolder.of(photos), photos, options) as work:
-        serve(work, listen("127.0.0.1", None), token)
+    with opened(Path("photos"), options) as work, listen("127.0.0.1", None) as door:
+        serve(work, door, "127.0.0.1", new_token(), print)
 
 It listens on 127.0.0.1 unless told otherwise. Whoever knows the token can see the images and change labels.
 """

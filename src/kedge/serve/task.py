@@ -1,7 +1,7 @@
 """A task: which images are labelled, with which classes and which encoder, and where the work is kept.
 
-    task = open_task("photos", classes="cat, dog")            # a folder, or a table of paths
-    task = open_task("birds.safetensors", images="birds")     # a feature file
+    open_task("photos", work, journal, Options(classes="cat, dog"))              # a folder, or a table of paths
+    open_task("birds.safetensors", work, journal, Options(images=Path("birds")))  # a feature file
 
 A work folder goes on with its own classes and encoder. Options that contradict them are an error, as soon as there is
 work that could be lost: until then a slip in the classes or the encoder is mended by the right command.

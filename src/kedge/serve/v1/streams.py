@@ -19,7 +19,7 @@ from typing import TypeVar
 from starlette.exceptions import HTTPException
 
 from ...errors import FileError, InputError
-from ...files import writing
+from ...files import existing, writing
 from ...labelling.stream import Stream
 from ...memory import in_bytes
 from .models import ID
@@ -91,8 +91,9 @@ class Streams:
 
     def content(self, name: str) -> bytes:
         """The stream's file, which `kedge.Stream.load` reads."""
+        path = self._there(name)
         try:
-            return self._path(name).read_bytes()  # a rename in between does no harm: this file stays as it was opened
+            return existing(path).read_bytes()  # a rename in between does no harm: this file stays as it was opened
         except FileNotFoundError:
             raise _missing(name) from None
 
@@ -100,18 +101,15 @@ class Streams:
         """Forget a stream."""
         with self._using(name) as kept, kept.lock:
             kept.stream = None
-            try:
-                self._path(name).unlink()
-            except FileNotFoundError:
-                raise _missing(name) from None
+            path = self._there(name)
+            with writing(path):
+                path.unlink()
 
     @contextlib.contextmanager
     def _loaded(self, name: str) -> Iterator[tuple[_Kept, Stream]]:
         with self._using(name) as kept, kept.lock:
-            path = self._path(name)
             if kept.stream is None:
-                if not path.exists():
-                    raise _missing(name)
+                path = self._there(name)
                 kept.stream = Stream.load(path)
                 kept.bytes = path.stat().st_size
             yield kept, kept.stream
@@ -146,6 +144,13 @@ class Streams:
         except FileError as error:  # the disk is full: no fault of the client
             raise HTTPException(507, f"the stream cannot be saved: {error}") from error
         kept.stream, kept.bytes = stream, path.stat().st_size
+
+    def _there(self, name: str) -> Path:
+        """The file of a stream; 404 if it is not there."""
+        path = self._path(name)
+        if not path.exists():
+            raise _missing(name)
+        return path
 
     def _path(self, name: str) -> Path:
         if not re.fullmatch(ID, name):
