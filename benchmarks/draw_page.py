@@ -98,7 +98,7 @@ class Film:
     def wait(self, seconds: float) -> None:
         self.page.wait_for_timeout(1e3 * seconds)
 
-    def go(self, target: Locator, seconds: float = 0.4) -> None:
+    def go(self, target: Locator, seconds: float = 0.25) -> None:
         """Move the pointer to an element."""
         box = target.bounding_box()
         assert box
@@ -146,13 +146,13 @@ def film(page: Page, file: Path) -> None:
         option.wait_for()
         film.click(option)
         counted(page, number)
-        film.wait(1.0)
+        film.wait(0.7)
         if number == 1:
             film.click(page.get_by_test_id("refresh-order"))
             film.wait(0.2)
     film.click(row(page, CALLED).get_by_test_id("class-here"))
     page.locator(".toast", has_text="not here").wait_for()
-    film.wait(1.0)
+    film.wait(0.6)
     first, *rest = film.pictures()
     say(f"{1 + len(rest)} frames, {(1 + len(rest)) / RATE:.1f} s")
     durations = [round(1000 / RATE)] * len(rest) + [1200]
