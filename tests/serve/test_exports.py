@@ -94,7 +94,7 @@ def test_metadata_has_the_columns_of_an_imagefolder_and_no_images_of_no_class() 
     table = list(csv.DictReader(io.StringIO(text)))
     assert rows == len(table) == len(PATHS) - 2
     assert list(table[0]) == ["file_name", "label"]
-    assert table[0] == {"file_name": PATHS[0], "label": "'=cat"}  # no formula in a spreadsheet
+    assert table[0] == {"file_name": PATHS[0], "label": "=cat"}  # as they are: a program reads it
     assert {PATHS[3], PATHS[9]}.isdisjoint(row["file_name"] for row in table)
 
 

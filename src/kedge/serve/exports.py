@@ -63,7 +63,7 @@ def write(kind: str, predictions: Predictions, file: TextIO | BinaryIO, above: f
                 for number, (image, name, label) in enumerate(pairs)
                 if number in chosen and label != NO_CLASS
             ]
-            write_csv(to, ("file_name", "label"), rows)
+            write_csv(to, ("file_name", "label"), rows, raw=True)  # a program looks for files of exactly these names
         else:
             rows = _known_rows(predictions)
             write_csv(to, ("image", "label"), rows)
