@@ -9,17 +9,15 @@
 | known.csv     | image,label: what the person said, "none" for images of no class; for `kedge adapt --known`        |
 
 `above` leaves out images whose label is neither known nor at least so probable. Text in CSV files that a spreadsheet
-could take for a formula gets a ' in front; kedge takes it off again.
+could take for a formula gets a ' in front; kedge takes it off again. In metadata.csv it stays as it is.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO, cast
+from typing import Any
 
 from ..errors import FileError, InputError, SettingError, did_you_mean
 from ..labelling.known_file import NONE_WORDS
@@ -44,30 +42,29 @@ def accepted(predictions: Predictions, above: float | None) -> list[int]:
     return chosen
 
 
-def write(kind: str, predictions: Predictions, file: TextIO | BinaryIO, above: float | None = None) -> int:
-    """Write one of KINDS to an open file, and return the number of images in it."""
+def content(kind: str, predictions: Predictions, above: float | None = None) -> tuple[bytes, int]:
+    """A file of one of KINDS, and the number of images in it. File names that are not UTF-8 are escaped."""
     if kind not in KINDS:
         raise SettingError(f"unknown export {kind!r}{did_you_mean(kind, KINDS)}")
-    chosen = set(accepted(predictions, above))
-    with _as_text(file) as to:
-        if kind.startswith("labels"):
-            rows = [row for number, row in enumerate(predictions.rows()) if number in chosen]
-            if kind == "labels.json":
-                write_json(to, rows)
-            else:
-                write_csv(to, list(predictions.columns), rows)
-        elif kind == "metadata.csv":
-            pairs = zip(predictions.image_names, predictions.names, predictions.labels.tolist(), strict=True)
-            rows = [
-                {"file_name": image, "label": name}
-                for number, (image, name, label) in enumerate(pairs)
-                if number in chosen and label != NO_CLASS
-            ]
-            write_csv(to, ("file_name", "label"), rows, raw=True)  # a program looks for files of exactly these names
+    chosen, to = set(accepted(predictions, above)), io.StringIO()
+    if kind.startswith("labels"):
+        rows = [row for number, row in enumerate(predictions.rows()) if number in chosen]
+        if kind == "labels.json":
+            write_json(to, rows)
         else:
-            rows = _known_rows(predictions)
-            write_csv(to, ("image", "label"), rows)
-    return len(rows)
+            write_csv(to, list(predictions.columns), rows)
+    elif kind == "metadata.csv":
+        pairs = zip(predictions.image_names, predictions.names, predictions.labels.tolist(), strict=True)
+        rows = [
+            {"file_name": image, "label": name}
+            for number, (image, name, label) in enumerate(pairs)
+            if number in chosen and label != NO_CLASS
+        ]
+        write_csv(to, ("file_name", "label"), rows, raw=True)  # a program looks for files of exactly these names
+    else:
+        rows = _known_rows(predictions)
+        write_csv(to, ("image", "label"), rows)
+    return to.getvalue().encode(errors="backslashreplace"), len(rows)
 
 
 def _known_rows(predictions: Predictions) -> list[dict[str, Any]]:
@@ -99,16 +96,3 @@ def into_folders(predictions: Predictions, exports: Path, root: Path, above: flo
         number += 1
         folder = exports / f"{name}-{number}"
     return sort_into(predictions, folder, root, chosen)
-
-
-@contextlib.contextmanager
-def _as_text(file: TextIO | BinaryIO) -> Iterator[TextIO]:
-    """The file as one for text; file names that are not UTF-8 are written escaped, as `Predictions.write` does."""
-    if isinstance(file, io.TextIOBase):
-        yield cast(TextIO, file)
-        return
-    text = io.TextIOWrapper(cast(BinaryIO, file), encoding="utf-8", errors="backslashreplace", newline="")
-    try:
-        yield text
-    finally:
-        text.detach()  # flushes, and leaves the file open

@@ -7,7 +7,6 @@ in threads.
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
 from typing import Annotated, Any
@@ -159,10 +158,8 @@ def page_router(workspace: Workspace, encoding: Encoding, thumbnails: Thumbnails
     def export(kind: str, above: Above = None) -> Response:
         if kind not in exports.KINDS:
             raise HTTPException(404, f"there is no export {kind!r}. Choose from {', '.join(exports.KINDS)}.")
-        file = io.StringIO()
-        rows = exports.write(kind, workspace.predictions(), file, above)
+        content, rows = exports.content(kind, workspace.predictions(), above)
         workspace.journal.add_export(kind, rows, above)
-        content = file.getvalue().encode(errors="backslashreplace")
         media_type = "application/json" if kind.endswith(".json") else "text/csv; charset=utf-8"
         return Response(
             content, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{kind}"'}

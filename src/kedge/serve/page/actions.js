@@ -25,12 +25,13 @@ async function take(labels, flash) {
 
 /** Fetch everything: at the start, when the list of images is another, and when the server is back. */
 export async function load() {
+  const before = state.labels;
   try {
     const [set, labels] = await Promise.all([api.getSet(), api.getLabels()]);
-    if (set.revision !== labels.revision) return void setTimeout(load, 500); // between two lists: ask again
+    if (set.revision !== labels.revision || state.labels !== before) return void setTimeout(load, 500); // changed meanwhile
     state.set = set;
     state.pending.clear();
-    newest = labels.version; // a server that was started again may count from the beginning
+    newest = labels.version;
     tell("set");
     takeLabels(labels);
   } catch (error) {
