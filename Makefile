@@ -23,7 +23,7 @@ serve: $(VENV)/.ready  ## the page, on bundled pictures
 	$(BIN)/kedge serve --demo --work build/serve-demo
 
 test: $(VENV)/.ready lint  ## style, types and every test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The tests of encoders and pixels with the older of the two lines of transformers; `test` runs them with the newest.
 test-transformers4: build/venv-transformers4/.ready
