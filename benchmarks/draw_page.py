@@ -121,6 +121,7 @@ class Film:
     def pictures(self) -> Iterator[Image.Image]:
         """The frames at a steady rate."""
         self.session.send("Page.stopScreencast")
+        self.session.detach()
         start, end = self.pointer[1][0] - 0.5, time.time()
         for number in itertools.count():
             now = start + number / RATE

@@ -22,7 +22,8 @@ async function draw() {
   if (state.selected.size) {
     parts.push(el("span", { class: "hint-selected" }, `${count(state.selected.size, "image")} selected`), hint("Esc", "clear", clearSelection));
   }
-  parts.push(...top.map(({ id }, n) => hint(String(n + 1), className(id), () => label(targets(), id))));
+  const classes = top.map(({ id }, n) => hint(String(n + 1), className(id), () => label(targets(), id)));
+  parts.push(el("span", { class: "hint-classes" }, ...classes)); // as many as fit into one line
   parts.push(hint("0", "none of these", () => label(targets(), NONE)), hint("y", "right as it is", () => confirm(targets())));
   place.replaceChildren(...parts);
 }
