@@ -90,6 +90,21 @@ app.add_typer(features_app, name="features")
 app.add_typer(ls_app, name="ls")
 
 FeatureFile = Annotated[Path, typer.Argument(metavar="FEATURES", help="A .safetensors or .npz feature file.")]
+ClassNames = Annotated[
+    str | None,
+    typer.Option(metavar="NAMES|FILE", help='"cat, dog", or a file with one class per line. Default: sub-folders.'),
+]
+EncoderName = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="tiny, hf:NAME, openclip:MODEL/TAG or a folder. Default: CLIP ViT-B/16."),
+]
+Templates = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Prompts, one per line, with {} for the class; averaged.")
+]
+ImageFolder = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="The folder of a feature file's images, if not in the file's own folder."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Normalize = Annotated[bool, typer.Option("--normalize", help="Scale rows to unit norm.")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, mps, …; auto: a GPU if there is one.")]

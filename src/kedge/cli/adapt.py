@@ -15,7 +15,20 @@ from .._version import __version__
 from ..errors import SettingError
 from ..ranges import MOST_IMAGES, whole
 from ..words import count, first_few, percent
-from ._app import Device, Json, Normalize, Quiet, RawCsv, Strict, Workers, app
+from ._app import (
+    ClassNames,
+    Device,
+    EncoderName,
+    ImageFolder,
+    Json,
+    Normalize,
+    Quiet,
+    RawCsv,
+    Strict,
+    Templates,
+    Workers,
+    app,
+)
 from ._show import print_json, show_skipped, stdout, tell, tell_table
 
 if TYPE_CHECKING:
@@ -40,17 +53,9 @@ def adapt(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting of the method; can be repeated."),
     ] = None,
-    classes: Annotated[
-        str | None,
-        typer.Option(metavar="NAMES|FILE", help='"cat, dog", or a file with one class per line. Default: sub-folders.'),
-    ] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="tiny, hf:NAME, openclip:MODEL/TAG or a folder. Default: CLIP ViT-B/16."),
-    ] = None,
-    templates: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Prompts, one per line, with {} for the class; averaged.")
-    ] = None,
+    classes: ClassNames = None,
+    encoder: EncoderName = None,
+    templates: Templates = None,
     views: Annotated[
         int | None, typer.Option(metavar="N", help="Augmented views per image, if the method needs them. Default: 64.")
     ] = None,
@@ -70,10 +75,7 @@ def adapt(
     sort_into: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A new folder: copy the images into its sub-folders by label.")
     ] = None,
-    images: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="The folder of a feature file's images, if not in the file's own folder."),
-    ] = None,
+    images: ImageFolder = None,
     present: Annotated[
         str | None,
         typer.Option(metavar="NAMES|FILE", help="Classes that can occur; a .csv: as --classes-out writes it, edited."),

@@ -12,7 +12,7 @@ import typer
 
 from ..errors import SettingError
 from ..words import count, percent
-from ._app import Device, Json, Quiet, Strict, Workers, app
+from ._app import Device, EncoderName, Json, Quiet, Strict, Templates, Workers, app
 from ._show import print_json, show_skipped, tell
 
 
@@ -25,16 +25,11 @@ def extract(
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="A dataset instead of IMAGES; see above.")] = None,
     root: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder that contains the datasets.")] = None,
     split: Annotated[str, typer.Option(metavar="NAME", help="Split of the dataset: test, train or val.")] = "test",
-    encoder: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="tiny, hf:NAME, openclip:MODEL/TAG or a folder. Default: CLIP ViT-B/16."),
-    ] = None,
+    encoder: EncoderName = None,
     classes: Annotated[
         str | None, typer.Option(metavar="NAMES|FILE", help='"cat, dog", or a file with one class per line.')
     ] = None,
-    templates: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Prompts, one per line, with {} for the class; averaged.")
-    ] = None,
+    templates: Templates = None,
     views: Annotated[int, typer.Option(metavar="N", help="Augmented views per image, for MTA and DMN.")] = 0,
     batch_size: Annotated[int, typer.Option(metavar="N", help="Pictures through the encoder at one time.")] = 64,
     workers: Workers = None,

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ..errors import SettingError
-from ._app import Device, Workers, app
+from ._app import ClassNames, Device, EncoderName, ImageFolder, Templates, Workers, app
 from ._show import stdout, tell
 
 DEMO = Path("kedge-demo")
@@ -23,21 +23,10 @@ def serve(
         Path | None,
         typer.Argument(metavar="IMAGES|FEATURES", help="A folder of images, a table (.csv), or a feature file."),
     ] = None,
-    classes: Annotated[
-        str | None,
-        typer.Option(metavar="NAMES|FILE", help='"cat, dog", or a file with one class per line. Default: sub-folders.'),
-    ] = None,
-    encoder: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="tiny, hf:NAME, openclip:MODEL/TAG or a folder. Default: CLIP ViT-B/16."),
-    ] = None,
-    templates: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Prompts, one per line, with {} for the class; averaged.")
-    ] = None,
-    images: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="The folder of a feature file's images, if not in the file's own folder."),
-    ] = None,
+    classes: ClassNames = None,
+    encoder: EncoderName = None,
+    templates: Templates = None,
+    images: ImageFolder = None,
     method: Annotated[
         str, typer.Option(metavar="NAME[:SETTINGS]", help="A method that uses known labels: see `kedge ls methods`.")
     ] = "kedge",
