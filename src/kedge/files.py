@@ -50,9 +50,7 @@ def written_by_rename(path: str | Path) -> Iterator[Path]:
     path = check_writable(path)
     with writing(path):
         temporary = path.parent / f".kedge-{secrets.token_hex(8)}.tmp"
-        temporary.touch(
-            exist_ok=False
-        )  # with the usual permissions, without asking for the umask: to read is to set it
+        temporary.touch(exist_ok=False)  # gets the usual permissions; to ask for the umask would be to set it
         try:
             yield temporary
             with temporary.open("rb") as written:
