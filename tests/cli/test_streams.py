@@ -144,7 +144,7 @@ def test_ctrl_c_at_any_moment(tmp_path: Path) -> None:
             assert (delay, code) == (delay, 130)
             assert err.splitlines()[-1].startswith("stopped"), delay
             assert "Traceback" not in err
-            assert seconds < 3
+            assert seconds < 20
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

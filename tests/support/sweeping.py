@@ -156,6 +156,7 @@ def fault(name: str, settings: dict[str, Any], inputs: str) -> str:
 
 def judged(outcome: Callable[[], str]) -> str:
     """What a trial says went wrong; or how its error is none of kedge's, or of one line; or that it took long."""
+    _compiled()
     start = time.process_time()
     try:
         found = outcome()
@@ -166,6 +167,12 @@ def judged(outcome: Callable[[], str]) -> str:
         found = f"{type(error).__name__}: {error}"
     seconds = time.process_time() - start
     return found or (f"it took {seconds:.0f} s" if seconds > LIMIT else "")
+
+
+@cache
+def _compiled() -> None:
+    """Compile ahead of the first trial: on a new machine that takes longer than any trial may."""
+    kedge.warm_up()
 
 
 def _outcome(name: str, settings: dict[str, Any], given: Inputs) -> str:
