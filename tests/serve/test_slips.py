@@ -87,3 +87,10 @@ def test_a_port_that_is_taken() -> None:
     with listen("127.0.0.1", None) as door, pytest.raises(kedge.SettingError) as caught:
         listen("127.0.0.1", door.getsockname()[1])
     assert "in use. Choose another" in str(caught.value)
+
+
+def test_a_port_that_is_taken_leaves_no_folder_behind(fresh: Path) -> None:
+    with listen("127.0.0.1", None) as door:
+        ran = run("serve", fresh, "--classes", "cat, dog", "--encoder", "tiny", "--port", door.getsockname()[1])
+    assert (ran.code, "in use" in ran.err) == (2, True)
+    assert not (fresh.parent / "photos.kedge").exists()

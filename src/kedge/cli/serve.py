@@ -96,7 +96,7 @@ def serve(
     else:
         read = None if templates is None else read_templates(templates)
         options = Options(classes, encoder, read, images, method, device)
-    with opened(source, options, work, workers, strangers) as ready, listen(host, port) as door:
+    with listen(host, port) as door, opened(source, options, work, workers, strangers) as ready:
 
         def show(address: str) -> None:
             with stdout() as out:
