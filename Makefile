@@ -6,13 +6,13 @@ BIN    := $(VENV)/bin
 PIP    := -m pip install --quiet --disable-pip-version-check -c constraints-torch.txt
 torch   = $(if $(TORCH_INDEX),$(1) $(PIP) --index-url $(TORCH_INDEX) torch)
 
-.PHONY: demo serve test test-transformers4 test-openclip lint bench load fuzz clean
+.PHONY: demo serve test test-transformers4 test-openclip docs lint bench load fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.ready: pyproject.toml constraints-torch.txt
 	$(PYTHON) -m venv $(VENV)
 	$(call torch,$(BIN)/python)
-	$(BIN)/python $(PIP) -e '.[dev]'
+	$(BIN)/python $(PIP) -e '.[dev,docs]'
 	touch $@
 
 demo: $(VENV)/.ready  ## the main job on the bundled model and images
@@ -46,6 +46,9 @@ build/venv-openclip/.ready: pyproject.toml constraints-torch.txt
 	build/venv-openclip/bin/python $(PIP) -e . ftfy regex tqdm huggingface_hub pytest hypothesis
 	build/venv-openclip/bin/python $(PIP) --no-deps 'open_clip_torch>=3.0'
 	touch $@
+
+docs: $(VENV)/.ready  ## the site, in build/docs; a warning is an error
+	$(BIN)/sphinx-build -q -W --keep-going -b html -d build/doctrees docs build/docs
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .benchmark.scenarios import find_scenario
     from .encoders.encoder import Encoder
     from .encoders.names import load_encoder
+    from .encoders.tiny import pictures
     from .errors import ContractError, FileError, InputError, KedgeError, MissingExtra, SettingError
     from .features.extract import extract
     from .features.feature_set import FeatureSet
@@ -66,6 +67,7 @@ _MODULE_OF = {
     "simulate": "features.simulate",
     "Encoder": "encoders.encoder",
     "load_encoder": "encoders.names",
+    "pictures": "encoders.tiny",
     "find_dataset": "images.datasets",
     "ImageSet": "images.image_set",
     "dataset_images": "images.sources",
@@ -146,6 +148,7 @@ __all__ = [
     "load_encoder",
     "load_records",
     "method_checks",
+    "pictures",
     "run",
     "simulate",
     "warm_up",

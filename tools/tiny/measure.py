@@ -21,7 +21,7 @@ from torch.nn import functional
 from towers import MEAN, SIDE, STD
 
 from kedge import FeatureSet
-from kedge.benchmark.metrics import Reliability
+from kedge.answers.calibration import Reliability
 from kedge.encoders.encoder import Encoder
 from kedge.encoders.names import load_encoder
 from kedge.features.extract import extract

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from .._version import __version__
 from ..answers.answer import Answer
+from ..answers.calibration import Reliability
 from ..arrays import row_blocks, unit_rows
 from ..errors import InputError
 from ..features.feature_set import FeatureSet
@@ -31,7 +32,7 @@ from ..methods.settings import changed_settings
 from ..progress import hidden, track
 from ..words import count
 from .feedback import Feedback, KnownBy, OracleClasses
-from .metrics import PerClass, Reliability, paired_bootstrap
+from .metrics import PerClass, paired_bootstrap
 from .oracle import Revealed, reveal, unfit
 from .plan import Plan, draw
 from .record import Record, Series

@@ -35,7 +35,7 @@ def huggingface(
     are no labels and no class names: the caller must name the classes.
     """
     try:
-        import datasets  # type: ignore[import-not-found]
+        import datasets
     except ImportError as error:
         raise MissingExtra(
             f"cannot read the dataset {name!r}: the library datasets is not installed. "

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..benchmark.metrics import Reliability
+from ..answers.calibration import Reliability
 from ..words import count
 from .drawing import GREY, INK, MUTED, Looks, Panel, Picture, canvas, source, tinted
 from .scores import ZERO_SHOT, Cell, Group, calibration, label_order

@@ -11,11 +11,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
-from ..encoders.tiny import bundled_classes, unpack
+from ..encoders.tiny import bundled_classes, some_classes, unpack
 from ..images.image_set import readable
-from ..ranges import seed_number
 
 SHOWN, FORGOTTEN = 20, 1  # classes
 SEED = 2
@@ -23,8 +20,6 @@ SEED = 2
 
 def demo_images(place: Path, seed: int = SEED) -> tuple[Path, tuple[str, ...]]:
     """Unpack the pictures into `place`, by class, and return it with the class names to use."""
-    folders = bundled_classes()
-    drawn = np.random.default_rng(seed_number(seed)).permutation(len(folders))[:SHOWN]
-    forgotten = {folders[number] for number in drawn[:FORGOTTEN]}
-    unpack(place, {folders[number] for number in drawn})
-    return place, tuple(readable(name) for name in folders if name not in forgotten)
+    drawn = some_classes(SHOWN, seed)
+    unpack(place, drawn)
+    return place, tuple(readable(name) for name in bundled_classes() if name not in drawn[:FORGOTTEN])
