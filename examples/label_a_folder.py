@@ -2,16 +2,19 @@
 Label a folder of images
 ========================
 
-You have a folder of images and you know which classes can be in it. You want a label for each image, a table of
-them, and an idea of which labels to trust. No image is labelled yet, and nothing is trained.
+You have a folder of images and you know which classes can be in it. You want a label for
+each image, a table of them, and an idea of which labels to trust. No image is labelled yet,
+and nothing is trained.
 """
 
 # %%
 # The images
 # ----------
-# kedge comes with pictures to try it on. They are simulated: drawings of everyday things, photographed by a
-# program. Here are 400 of them, of 20 classes, each class in a folder of its own.
+# kedge comes with pictures to try it on. They are simulated: drawings of everyday things,
+# photographed by a program. Here are 400 of them, of 20 classes, each class in a folder of
+# its own.
 
+import csv
 import tempfile
 from pathlib import Path
 
@@ -21,54 +24,57 @@ import numpy as np
 import kedge
 
 temporary = tempfile.TemporaryDirectory()
-photos = kedge.pictures(Path(temporary.name) / "photos")  # your own images: photos = Path("my/photos")
-classes = sorted(folder.name for folder in photos.iterdir())  # your own classes: classes = ["cat", "dog", "bird"]
-print(len(classes), "classes:", ", ".join(classes))
+# your own images instead: photos, classes = Path("my/photos"), ["cat", "dog", "bird"]
+photos = kedge.pictures(Path(temporary.name) / "photos")
+classes = sorted(folder.name for folder in photos.iterdir())
+print(f"{len(classes)} classes: {', '.join(classes[:6])} …")
 
 # %%
 # The labels
 # ----------
-# One call encodes all images and labels them together. ``tiny`` is a small model that comes with kedge and knows
-# only these drawings. For photographs leave ``encoder`` out: the default is CLIP ViT-B/16.
+# One call encodes all images and labels them together. ``tiny`` is a small model that comes
+# with kedge and knows only these drawings. For photographs leave ``encoder`` out: the default
+# is CLIP ViT-B/16.
 
 found = kedge.classify(photos, classes, encoder="tiny")
 print(found)
 
 # %%
-# *Zero-shot* is what the model says of each image alone; *adapted* is what kedge says of all of them together.
-# kedge can print accuracies here because these pictures lie in folders with their true class. No method sees
-# that. Your own images need no such folders; then the verdict says what to expect.
+# *Zero-shot* is what the model says of each image alone; *adapted* is what kedge says of all
+# of them together. kedge can print accuracies here because these pictures lie in folders with
+# their true class. No method sees that. Your own images need no such folders; then the
+# verdict says what to expect.
 
 print(found.result.verdict.sentence)
 
 # %%
 # What changed
 # ------------
-# Most labels stay as they were. Here are some that changed, drawn at random: zero-shot's label above, kedge's
-# below it, green if it is the true one and red if not.
+# Most labels stay as they were. Here are some that changed, drawn at random: zero-shot's
+# label → kedge's label, green if that is the true one and red if not.
 
 truth = [Path(path).parent.name for path in found.paths]
 rows = list(found.rows())
 changed = [i for i, row in enumerate(rows) if row["changed"]]
 figure, places = plt.subplots(2, 6, figsize=(9, 4.4), layout="constrained")
-for place, i in zip(places.flat, np.random.default_rng(0).permutation(changed), strict=False):
+some = np.random.default_rng(0).permutation(changed)
+for place, i in zip(places.flat, some, strict=False):
     place.imshow(plt.imread(photos / found.paths[i]))
     place.set_axis_off()
-    right = rows[i]["label"] == truth[i]
-    place.set_title(f"{rows[i]['zero_shot_label']} →", fontsize=10, color="#5b646e")
-    label = {"fontsize": 11, "color": "#1a7f4b" if right else "#b3261e", "ha": "center", "transform": place.transAxes}
-    place.text(0.5, -0.16, rows[i]["label"], **label)
+    before, after = rows[i]["zero_shot_label"], rows[i]["label"]
+    colour = "#1a7f4b" if after == truth[i] else "#b3261e"
+    place.set_title(f"{before} →\n{after}", y=-0.36, fontsize=11, color=colour)
 plt.show()
 
-right = sum(rows[i]["label"] == truth[i] for i in changed)
 before = sum(rows[i]["zero_shot_label"] == truth[i] for i in changed)
-print(f"{len(changed)} labels changed: {before} of them were right before, {right} are right now")
+after = sum(rows[i]["label"] == truth[i] for i in changed)
+print(f"{len(changed)} labels changed: {before} right before, {after} right now")
 
 # %%
 # Which labels to trust
 # ---------------------
-# Each label has a probability. If you accept only labels above some probability, fewer images get one, and more
-# of these are right.
+# Each label has a probability. If you accept only labels above some probability, fewer images
+# get one, and more of these are right.
 
 probability = np.array([row["probability"] for row in rows])
 correct = np.array([row["label"] == name for row, name in zip(rows, truth, strict=True)])
@@ -79,23 +85,27 @@ accuracy = [np.mean(correct[probability > limit]) for limit in limits]
 figure, axes = plt.subplots(figsize=(6, 3.4), layout="constrained")
 axes.plot(limits, accuracy, color="#1a7f4b", label="of those accepted, right")
 axes.plot(limits, accepted, color="#8a8f98", label="of all images, accepted")
-axes.set(xlabel="accept labels with a probability above", ylabel="share of images", ylim=(0, 1.03), xlim=(0, 0.95))
+axes.set(xlabel="accept labels with a probability above", ylabel="share of images")
+axes.set(xlim=(0, 0.95), ylim=(0, 1.03))
 axes.legend(frameon=False, loc="lower left")
 axes.spines[["top", "right"]].set_visible(False)
 plt.show()
 
 sure = probability > 0.8
-print(f"above 0.8: {np.mean(sure):.0%} of the images, {np.mean(correct[sure]):.1%} of them right")
+right = np.mean(correct[sure])
+print(f"above 0.8: {np.mean(sure):.0%} of the images, {right:.1%} of them right")
 
 # %%
 # The table
 # ---------
-# ``write`` makes a table with one row per image (.csv, .json or .parquet). The column ``review_rank`` says which
-# images are most worth a look, and ``true_label`` is empty, for you to fill in.
+# ``write`` makes a table with one row per image (.csv, .json or .parquet). The column
+# ``review_rank`` says which images are most worth a look, and ``true_label`` is empty, for
+# you to fill in.
 
 table = Path(temporary.name) / "labels.csv"
 found.write(table)
-print(*table.read_text(encoding="utf-8").splitlines()[:3], sep="\n")
+first = next(csv.DictReader(table.open(encoding="utf-8")))
+print(*(f"{name:22} {value}" for name, value in first.items()), sep="\n")
 temporary.cleanup()
 
 # %%
@@ -107,11 +117,13 @@ temporary.cleanup()
 #
 # What to remember
 # ----------------
-# Images that are labelled together help each other. Look at the verdict first, then accept the labels that are
-# probable enough for your purpose, and check the others. The pictures here are simulated, and easier to adapt to
-# than photographs.
+# Images that are labelled together help each other. Look at the verdict first, then accept
+# the labels that are probable enough for your purpose, and check the others. The pictures
+# here are simulated, and easier to adapt to than photographs.
 #
 # - More ways to pass images, other encoders, feature files: :doc:`/guide/images`
-# - The list of classes is much longer than what is in the images: :doc:`/gallery/few_classes_of_many`
-# - Correct labels by hand, in the browser (:doc:`/page`) or in Python (:doc:`/gallery/correct_and_continue`)
+# - The list of classes is much longer than what is in the images:
+#   :doc:`/gallery/few_classes_of_many`
+# - Correct labels by hand, in the browser (:doc:`/page`) or in Python
+#   (:doc:`/gallery/correct_and_continue`)
 # - What probability and verdict mean, and where they fail: :doc:`/honest`
