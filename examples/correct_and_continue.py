@@ -13,6 +13,10 @@ it?
 # The pictures come with kedge and are simulated: drawings of 20 classes, photographed by a
 # program. The list has 178 names. A ``Session`` labels the same images again and again,
 # quickly: it computes what does not change only once.
+#
+# To run this page on your own images, change the line that is marked and leave ``encoder``
+# out. They must be in folders named by their class, because the page counts which labels are
+# right; kedge itself does not need that.
 
 import tempfile
 from pathlib import Path

@@ -13,6 +13,10 @@ labels over the whole list. kedge finds out which classes are there.
 # The pictures come with kedge and are simulated: drawings, photographed by a program.
 # ``extract`` encodes them once and keeps their features in a file, so that everything after
 # it is quick.
+#
+# To run this page on your own images, change the line that is marked and leave ``encoder``
+# out. They must be in folders named by their class, because the page counts which labels are
+# right; kedge itself does not need that.
 
 import tempfile
 from pathlib import Path
@@ -50,7 +54,9 @@ print(f"{result.changed} of {len(features)} labels changed")
 print(
     f"accuracy: {accuracy(zero_shot):.1%} zero-shot, {accuracy(result.labels):.1%} adapted"
 )
-print(f"classes in use: {before} zero-shot, {after} adapted; there are 20")
+print(
+    f"classes in use: {before} zero-shot, {after} adapted; there are {len(features.labels.unique())}"
+)
 
 # %%
 # The default draw of 20 classes is a typical one. Others gain more or less: with
@@ -61,7 +67,8 @@ print(f"classes in use: {before} zero-shot, {after} adapted; there are 20")
 # ---------------------
 # Each dot is a class that got labels; the dotted line is the truth, 20 images of each class.
 # Zero-shot gives one image here and two there to classes that are not in the pictures at all.
-# After adaptation far fewer images are lost to them, though some are still there.
+# After adaptation fewer images are lost to such classes. It has a price: some classes that
+# are there get no label at all any more.
 
 there = torch.zeros(features.head.k, dtype=torch.bool)
 there[features.labels] = True
@@ -94,10 +101,10 @@ for found in result.classes[:3] + result.classes[-3:]:
 print(f"{len(result.classes)} classes found")
 
 # %%
-# A person who looks at one example of each can tell which are not there. That takes a few
-# minutes here, and it corrects all images of a wrong class at once. In this example the
-# person goes by the names of the folders. Zero-shot gets the same short list, for a fair
-# comparison.
+# A person who looks at one example of each can tell which are not there. Those that are there
+# but got no label are in the list, too. That takes a few minutes here, and it corrects all
+# images of a wrong class at once. In this example the person goes by the names of the
+# folders. Zero-shot gets the same short list, for a fair comparison.
 
 present = [found.name for found in result.classes if there[found.number]]
 narrowed = kedge.adapt(features, present=present)

@@ -13,6 +13,10 @@ and nothing is trained.
 # kedge comes with pictures to try it on. They are simulated: drawings of everyday things,
 # photographed by a program. Here are 400 of them, of 20 classes, each class in a folder of
 # its own.
+#
+# To run this page on your own images, change the line that is marked and leave ``encoder``
+# out. They must be in folders named by their class, because the page counts which labels are
+# right; kedge itself does not need that.
 
 import csv
 import tempfile
