@@ -101,9 +101,9 @@ for found in result.classes[:3] + result.classes[-3:]:
 print(f"{len(result.classes)} classes found")
 
 # %%
-# A person who looks at one example of each can tell which are not there. Those that are there
-# but got no label are in the list, too. That takes a few minutes here, and it corrects all
-# images of a wrong class at once. In this example the person goes by the names of the
+# A person who looks at one example of each can tell which are not there. Here the list also
+# has those that are there and got no label. That takes a few minutes here, and it corrects
+# all images of a wrong class at once. In this example the person goes by the names of the
 # folders. Zero-shot gets the same short list, for a fair comparison.
 
 present = [found.name for found in result.classes if there[found.number]]

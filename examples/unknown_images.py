@@ -61,7 +61,7 @@ axes.hist(scores[~strange], color="#2b6cb0", label="shows a class of the list", 
 axes.hist(scores[strange], color="#d08a2e", label="shows none of them", **look)
 axes.axvline(0.5, color="#5b646e", linestyle=":", label="0.5")
 axes.set(xscale="log", xlabel="score none", ylabel="images (simulated)")
-axes.legend(frameon=False, loc="upper left")
+figure.legend(frameon=False, ncols=3, loc="outside upper center")
 axes.spines[["top", "right"]].set_visible(False)
 plt.show()
 

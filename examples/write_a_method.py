@@ -107,8 +107,8 @@ for scenario in situations:
     print(f"{scenario:10}", "  ".join(f"{gain:+5.1f}" for gain in gains[scenario]))
 
 # %%
-# With strength 0 the method is zero-shot. The fewer classes are present, the more strength
-# helps; where all are present, it can only do harm.
+# With strength 0 the method is zero-shot. Where few classes are present, strength helps, and
+# the fewer the more. Where all are present, it does harm here.
 
 figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
 colours = ("#2b6cb0", "#1a7f4b", "#d08a2e")
