@@ -37,7 +37,7 @@ pygments_style = "tango"
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 
-python_maximum_signature_line_length = 80
+python_maximum_signature_line_length = 100
 python_use_unqualified_type_names = True
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
@@ -69,6 +69,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"/\w+\.py",  # run all of them
+    "within_subsection_order": "task_order.place",
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,

@@ -83,17 +83,20 @@ def table(rows: list[list[str]]) -> list[str]:
     return [*out, ""]
 
 
-def fields(cls: type) -> Iterator[list[str]]:
-    """Name, type and meaning of each field of a dataclass; the meaning is a setting's own, or the comment after it."""
+def fields(cls: type) -> list[list[str]]:
+    """A row for each field of a dataclass: name, type, default, and its meaning: a setting's own, or the comment."""
     source = textwrap.dedent(inspect.getsource(cls))
-    comments = {}
+    found = {}
     for node in ast.parse(source).body[0].body:  # type: ignore[attr-defined]
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            after = source.splitlines()[(node.end_lineno or 1) - 1].encode()[node.end_col_offset :].decode()
-            comments[node.target.id] = ast.unparse(node.annotation), after.partition("#")[2].strip()
+            after = source.splitlines()[(node.end_lineno or 1) - 1].encode()[node.end_col_offset or 0 :].decode()
+            found[node.target.id] = ast.unparse(node.annotation), after.partition("#")[2].strip()
+    rows = []
     for field in dataclasses.fields(cls):
-        kind, comment = comments.get(field.name, ("", ""))
-        yield [f"`{field.name}`", f"`{kind}`" if kind else "", field.metadata.get("doc", comment)]
+        kind, comment = found.get(field.name, ("", ""))
+        default = "" if field.default is dataclasses.MISSING else f"`{field.default!r}`"
+        rows.append([f"`{field.name}`", f"`{kind}`" if kind else "", default, field.metadata.get("doc", comment)])
+    return rows
 
 
 def process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
@@ -102,21 +105,22 @@ def process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: li
     with contextlib.suppress(TypeError, ValueError):
         parameters = inspect.signature(obj).parameters
     lines[:] = rest("\n".join(lines), parameters)
-    if what == "class" and dataclasses.is_dataclass(obj):
-        found = list(fields(obj))
-        if any(meaning for _, _, meaning in found):
-            lines += ["", *table([["field", "type", "meaning"], *found])]
+    if what == "class" and dataclasses.is_dataclass(obj) and dataclasses.fields(obj):
+        lines += ["", *table([["field", "type", "default", "meaning"], *fields(obj)])]
 
 
 def plain_signature(
     app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
 ) -> tuple[str | None, str | None]:
-    """Names of types as they stand in the source: autodoc has a wrapper around those that it must not resolve."""
+    """Names of types as they stand in the source; no signature of a dataclass, which has a table of its fields.
+
+    Autodoc has a wrapper around names that it must not resolve.
+    """
 
     def plain(text: str | None) -> str | None:
         return text and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text)
 
-    return plain(signature), plain(returns)
+    return (None if dataclasses.is_dataclass(obj) else plain(signature)), plain(returns)
 
 
 def one_signature(app: Sphinx) -> None:
