@@ -1,10 +1,10 @@
 """The documentation: Markdown pages, a gallery that runs the scripts of examples/, and the reference from docstrings.
 
-`make docs` builds it into build/docs; a warning is an error. The site loads nothing from elsewhere, so it works offline:
-equations are text, in Unicode, and there is no MathJax.
+`make docs` builds it into build/docs; a warning is an error. The site loads nothing from elsewhere, so it works
+offline: equations are text, in Unicode, and there is no MathJax.
 
-A link to a file outside docs/ is a relative path, as GitHub follows it: `[the test](../tests/test_golden.py)`. On the site
-it is a download of that file.
+A link to a file outside docs/ is a relative path, as GitHub follows it: `[the test](../tests/test_golden.py)`. On the
+site it is a download of that file.
 """
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ from sphinx.pycode import ModuleAnalyzer
 import kedge
 
 
-
 def rest(text: str, parameters: Collection[str] = ()) -> list[str]:
     """The lines of a docstring as reStructuredText."""
     out: list[str] = []
