@@ -49,4 +49,5 @@ def test_the_numbers_of_the_page_are_those_of_the_table() -> None:
     for situation, method, *shown in rows:
         row = measured[method, situation]
         found = [float(number.replace("−", "-")) for number in shown]
-        assert found == [round(float(row[name]), digits) for name, digits in (("gain", 1), ("lowest_gain", 1), ("harmed", 0))]
+        digits = {"gain": 1, "lowest_gain": 1, "harmed": 0}
+        assert found == [round(float(row[name]), places) for name, places in digits.items()]
