@@ -47,10 +47,11 @@ class Links(HTMLParser):
         self.loads += [found[name] for name in ("src", "srcset", "poster", "data") if found.get(name)]
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+Pages = dict[Path, Links]
+
+
+def built(clone: Path) -> Path:
     """The site, built from a copy: the gallery writes its pages beside the sources. Everything else is linked."""
-    clone = tmp_path_factory.mktemp("clone")
     for path in ROOT.iterdir():
         if path.name in ("docs", "examples"):
             leave = shutil.ignore_patterns("gallery", "__pycache__", "sg_execution_times.rst")
@@ -68,13 +69,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return clone / "site"
 
 
-@pytest.fixture(scope="module")
-def pages(site: Path) -> dict[Path, Links]:
-    return {
-        path: Links(path.read_text(encoding="utf-8")) for path in site.rglob("*.html") if "_static" not in path.parts
-    }
-
-
 def target(page: Path, link: str) -> tuple[Path, str]:
     """The file that a link inside the site goes to, and the place in it."""
     parts = urlsplit(link)
@@ -85,57 +79,62 @@ def inside(link: str) -> bool:
     return not urlsplit(link).scheme and not link.startswith("//")
 
 
-def test_every_page_is_reached_from_the_first(site: Path, pages: dict[Path, Links]) -> None:
+def pages_not_reached(site: Path, pages: Pages) -> set[str]:
     seen, waiting = set(), [site / "index.html"]
     while waiting:
         page = waiting.pop()
         if page in pages and page not in seen:
             seen.add(page)
             waiting += [target(page, link)[0] for link in pages[page].goes if inside(link)]
-    assert {path.relative_to(site).as_posix() for path in pages.keys() - seen} <= set(GENERATED)
+    return {path.relative_to(site).as_posix() for path in pages.keys() - seen} - set(GENERATED)
 
 
-def test_links_inside_the_site_exist(site: Path, pages: dict[Path, Links]) -> None:
-    lost = []
+def lost_links(site: Path, pages: Pages) -> set[str]:
+    lost = set()
     for page, links in pages.items():
         for link in filter(inside, (*links.goes, *links.loads)):
             path, place = target(page, link)
             if not path.is_file() or (place and path in pages and place not in pages[path].places):
-                lost.append(f"{page.relative_to(site)}: {link}")
-    assert not lost
+                lost.add(f"{page.relative_to(site)}: {link}")
+    return lost
 
 
-def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[Path, Links]) -> None:
+def loaded_from_elsewhere(site: Path, pages: Pages) -> set[str]:
     loads = {link for links in pages.values() for link in links.loads if not link.startswith("data:")}
-    assert not [link for link in loads if not inside(link)]
-    styles = list(site.rglob("*.css"))
-    loaded = [
-        url
-        for path in styles
-        for url in re.findall(r"(?:url\(|@import(?!\s+url))\s*['\"]?([^'\")\s]+)", path.read_text())
-    ]
-    assert styles
-    assert not [url for url in loaded if url.startswith(("http:", "https:", "//"))]
+    for style in site.rglob("*.css"):
+        loads |= {*re.findall(r"(?:url\(|@import(?!\s+url))\s*['\"]?([^'\")\s]+)", style.read_text(encoding="utf-8"))}
+    return {link for link in loads if link.startswith(("http:", "https:", "//"))}
 
 
-def test_no_machine_path_is_shown(site: Path, pages: dict[Path, Links]) -> None:
-    assert not [page for page in pages if str(site.parent) in page.read_text() or str(ROOT) in page.read_text()]
+def machine_paths(site: Path, pages: Pages) -> set[str]:
+    texts = {page.relative_to(site).as_posix(): page.read_text(encoding="utf-8") for page in pages}
+    return {name for name, text in texts.items() if str(site.parent) in text or str(ROOT) in text}
 
 
-def test_every_public_name_is_in_the_reference(site: Path, pages: dict[Path, Links]) -> None:
-    missing = {f"kedge.{name}" for name in kedge.__all__} - pages[site / "reference" / "python.html"].places
-    assert missing == {"kedge.__version__"}
+def missing_names(site: Path, pages: Pages) -> set[str]:
+    public = {f"kedge.{name}" for name in kedge.__all__} - {"kedge.__version__"}
+    return public - pages[site / "reference" / "python.html"].places
 
 
-def test_every_command_and_option_is_in_the_reference(site: Path, pages: dict[Path, Links]) -> None:
+def missing_commands(site: Path, pages: Pages) -> set[str]:
     page = site / "reference" / "command_line.html"
-    text = re.sub(r"<[^>]+>", "", page.read_text())
+    text = re.sub(r"<[^>]+>", "", page.read_text(encoding="utf-8"))
     commands = dict(command_line.commands())
     assert {"kedge", "kedge adapt", "kedge ls methods"} <= commands.keys()
-    assert {name.replace(" ", "-") for name in commands} <= pages[page].places
     options = {option for command in commands.values() for param in command.params for option in param.opts}
-    assert not [option for option in options - {"--help"} if option.startswith("--") and option not in text]
-    assert "\b" not in text
+    lost = {option for option in options - {"--help"} if option.startswith("--") and option not in text}
+    return lost | ({name.replace(" ", "-") for name in commands} - pages[page].places)
+
+
+CHECKS = (pages_not_reached, lost_links, loaded_from_elsewhere, machine_paths, missing_names, missing_commands)
+
+
+def test_the_site(tmp_path: Path) -> None:
+    """One test, so that the site is built once however many processes run the tests."""
+    site = built(tmp_path)
+    own = (path for path in site.rglob("*.html") if "_static" not in path.parts)
+    pages = {path: Links(path.read_text(encoding="utf-8")) for path in own}
+    assert {check.__name__: wrong for check in CHECKS if (wrong := check(site, pages))} == {}
 
 
 @pytest.mark.parametrize("name", [*kedge.list_methods(), "calibrated"])

@@ -119,7 +119,7 @@ def plain_signature(
     def plain(text: str | None) -> str | None:
         return text and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text)
 
-    return (None if dataclasses.is_dataclass(obj) else plain(signature)), plain(returns)
+    return ("" if dataclasses.is_dataclass(obj) else plain(signature)), plain(returns)
 
 
 def one_signature(app: Sphinx) -> None:
