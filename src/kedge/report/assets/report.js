@@ -1,4 +1,6 @@
 // A click on a header sorts its table: numbers from large to small, text from a to z; a second click reverses.
+// A table that is wider than its box fades at the right edge until it is scrolled to its end.
+// The contents are unfolded while there is room for them beside the page.
 "use strict";
 (() => {
   const value = (row, column) => {
@@ -29,6 +31,21 @@
   for (const button of document.querySelectorAll("th > button")) {
     button.addEventListener("click", () => sort(button.parentElement));
   }
+
+  const show = (box) => box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+  const resized = new ResizeObserver((entries) => entries.forEach((entry) => show(entry.target.closest(".scroll"))));
+  for (const box of document.querySelectorAll(".scroll")) {
+    box.addEventListener("scroll", () => show(box), { passive: true });
+    resized.observe(box);
+    resized.observe(box.firstElementChild);
+  }
+
+  const contents = document.querySelector("nav details");
+  const wide = matchMedia("(min-width: 75rem)"); // as in the style sheet
+  const unfold = () => { contents.open = wide.matches; };
+  wide.addEventListener("change", unfold);
+  unfold();
+
   // Open all details before printing.
   addEventListener("beforeprint", () => {
     for (const details of document.querySelectorAll("details")) details.open = true;
