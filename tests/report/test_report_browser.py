@@ -36,7 +36,7 @@ FLAGS = (
 )
 PATIENCE = 60  # seconds for one answer of the browser
 PHONE, DESKTOP, PAPER = (390, 844), (1280, 900), (794, 1123)
-TABLE = "#results-1 > .scroll:nth-of-type(2) table"  # the first scenario's
+TABLE = "#results-1-scenario-1 table"
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium on this machine (Debian: apt-get install chromium)"

@@ -15,6 +15,14 @@ class Entry:
     inside: Sequence[Entry] = ()
 
 
+@dataclass(frozen=True)
+class Part:
+    """A part of the page with its entry in the contents. It is left out of both if it has no HTML."""
+
+    entry: Entry
+    html: str
+
+
 def contents(entries: Sequence[Entry]) -> str:
     """The list of all places. The script of the page unfolds it where there is room beside the page."""
     return f'<nav aria-label="contents"><details><summary>Contents</summary>{_list(entries)}</details></nav>'

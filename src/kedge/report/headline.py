@@ -33,7 +33,8 @@ def opening(results: Results) -> str:
     """The title, where it holds, what was found on simulated features, and what was compared, as HTML."""
     real = _real(results)
     simulated = [group for group in results.groups if group.simulated]
-    html = [f"<h1>{escaped(heading(results))}{badge(bool(simulated) and not real)}</h1>"]
+    title = escaped(heading(results)).replace(ZERO_SHOT, f'<span class="whole">{ZERO_SHOT}</span>')  # on one line
+    html = [f"<h1>{title}{badge(bool(simulated) and not real)}</h1>"]
     if where := _holds(real or simulated):
         html.append(f'<p class="lede">{escaped(where)}</p>')
     if real and simulated:
@@ -101,7 +102,8 @@ def _holds(groups: Sequence[Group]) -> str:
             parts.append(f"{preposition} {len(means) - len(without)} of {count(len(means), what)} (not {named})")
         else:
             parts.append(f"{preposition} every {what} ({low} to {high})")
-    return f"On average it gains {', '.join(parts)}." if parts else ""
+    *first, last = parts or [""]
+    return f"On average it gains {' and '.join(filter(None, [', '.join(first), last]))}." if last else ""
 
 
 def _compared(results: Results) -> str:

@@ -41,9 +41,9 @@ def table(caption: str, columns: Sequence[Column], rows: Iterable[str], style: s
         for name, kind in columns
     )
     return (
-        '<div class="scroll" tabindex="0" role="group" aria-label="scrollable table">'
+        '<div class="box"><div class="scroll" tabindex="0" role="group" aria-label="scrollable table">'
         f'<table class="{style}"><caption><span>{caption}</span></caption>'
-        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></div>"
     )
 
 

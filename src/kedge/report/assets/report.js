@@ -1,5 +1,5 @@
 // A click on a header sorts its table: numbers from large to small, text from a to z; a second click reverses.
-// A table that is wider than its box fades at the right edge until it is scrolled to its end.
+// A table that is wider than its box has a shadow at the right edge until it is scrolled to its end.
 // The contents are unfolded while there is room for them beside the page.
 "use strict";
 (() => {
@@ -32,7 +32,7 @@
     button.addEventListener("click", () => sort(button.parentElement));
   }
 
-  const show = (box) => box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+  const show = (box) => box.parentElement.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
   const resized = new ResizeObserver((entries) => entries.forEach((entry) => show(entry.target.closest(".scroll"))));
   for (const box of document.querySelectorAll(".scroll")) {
     box.addEventListener("scroll", () => show(box), { passive: true });
