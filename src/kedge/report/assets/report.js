@@ -45,6 +45,9 @@
   const unfold = () => { contents.open = wide.matches; };
   wide.addEventListener("change", unfold);
   unfold();
+  contents.addEventListener("click", ({ target }) => { // a place may be inside of something folded
+    if (target.hash) document.querySelector(target.hash).closest("details")?.setAttribute("open", "");
+  });
 
   // Open all details before printing.
   addEventListener("beforeprint", () => {
