@@ -113,6 +113,15 @@ class TestTail:
         assert text(summary["tda"]["worst tenth of tasks, %"]) == "45.0 → 50.0"
         assert any("zero-shot’s own worst tenth" in text(note) for note in page.root.iter("p"))
 
+    def test_zero_shot_alone_has_no_average_and_no_tail(self, tmp_path: Path) -> None:
+        tail = {"tail": 0.3, "zero_shot_tail": 0.2}
+        apart = [scored(0.6, **tail), scored(0.8, "tda", dataset="cars", **tail)]
+        page = Page(write_report(apart, tmp_path / "r.html"))
+        assert list(page.table("low")["zero-shot"]) == ["birds", "cars"]
+        alone = [scored(0.5, "zero-shot", dataset=name, **tail) for name in ("birds", "cars")]
+        page = Page(write_report(alone, tmp_path / "r.html"))
+        assert list(page.table("low")["zero-shot"]) == ["average", "worst tenth of tasks", "birds", "cars"]
+
     def test_records_without_tails_have_no_column(self, tmp_path: Path) -> None:
         page = Page(write_report([scored(0.6)], tmp_path / "r.html"))
         assert list(page.table("low")["stata"]) == ["birds"]

@@ -56,7 +56,7 @@ def table(
     tables = pivot(load_records(results), rows, cols, value)
     with stdout() as out:
         out.write(render(tables, format, raw_csv))
-    for note in (note for table in tables for note in table.notes):
+    for note in dict.fromkeys(note for table in tables for note in table.notes):
         tell(f"note: {note}")
 
 

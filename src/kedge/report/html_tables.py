@@ -61,10 +61,12 @@ def scenario_table(group: Group, scenario: str, colours: dict[str, int], failed:
     whole = {  # an average over fewer datasets could not be compared
         label: Score.mean(list(row.values())) for label, row in scores.items() if len(row) == len(datasets)
     }
+    if whole.keys() == {ZERO_SHOT} < scores.keys():
+        whole = {}  # zero-shot's averages alone compare with nothing
     if len(datasets) > 1:
         for label, score in whole.items():
             scores[label][average] = score
-    columns = [average, *datasets] if len(datasets) > 1 else datasets
+    columns = [average, *datasets] if whole and len(datasets) > 1 else datasets
     has_tail, place = any(score.tail is not None for score in whole.values()), 1 + (average in columns)
     ranks = {c: _ranks({label: row[c].accuracy for label, row in scores.items() if c in row}) for c in columns}
     usual = group.usual_plans(scenario)
@@ -77,8 +79,8 @@ def scenario_table(group: Group, scenario: str, colours: dict[str, int], failed:
             other = cell is not None and cell.plans != usual[column]
             odd |= other
             if column in row:
-                below = (_paper(cell) if cell else "") + "†" * other
-                html.append(_score(row[column], ranks[column].get(label), label, column == average, below))
+                marks = "†" * other, _paper(cell) if cell else ""
+                html.append(_score(row[column], ranks[column].get(label), label, column == average, *marks))
             elif (label, column) in broken:
                 html.append('<td data-value=""><a href="#failed">failed</a></td>')
             else:
@@ -115,14 +117,14 @@ def _name(label: str, colours: dict[str, int]) -> str:
     return f'<th scope="row"><span class="name">{swatch}{escaped(label)}</span></th>'
 
 
-def _score(score: Score, rank: int | None, label: str, average: bool, below: str) -> str:
-    """One cell: accuracy, gain, interval, published figure."""
+def _score(score: Score, rank: int | None, label: str, average: bool, mark: str, below: str) -> str:
+    """One cell: accuracy, gain, a mark, interval, published figure."""
     accuracy = percent(score.accuracy)
     if rank == 1:
         accuracy = f"<strong>{accuracy}</strong>"
     elif rank == 2:
         accuracy = f"<u>{accuracy}</u>"
-    html = accuracy if label == ZERO_SHOT else f"{accuracy} {_gain(score)}{_interval(score)}"
+    html = accuracy + mark if label == ZERO_SHOT else f"{accuracy} {_gain(score)}{mark}{_interval(score)}"
     return f'<td{" class=mean" * average} data-value="{score.accuracy:.6f}">{html}{below}</td>'
 
 
