@@ -18,7 +18,7 @@ from ..errors import FileError, KedgeError
 from ..progress import discard, tell
 from ._show import stdout
 
-COMMANDS = ("adapt", "extract", "features", "bench", "results", "plan", "ls", "demo", "pictures", "serve")
+COMMANDS = ("adapt", "extract", "features", "bench", "results", "plan", "ls", "demo", "reproduce", "pictures", "serve")
 
 
 def run(argv: Sequence[str] | None) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ..words import count
+from .comparison import comparison
 from .drawing import PALETTE, Picture
 from .html_tables import badge, escaped, scenario_table, summary_table
 from .provenance import failures, provenance
@@ -75,6 +76,7 @@ def page(results: Results, pictures: Sequence[Sequence[Placed]], sheets: Mapping
 </header>
 <main>
 {"".join(sections)}
+{comparison(results)}
 {"".join(_sheet(title, path) for title, path in sheets.items())}
 {provenance(results)}
 </main>
@@ -148,6 +150,8 @@ def _compared(results: Results) -> str:
 
 def _contents(results: Results) -> str:
     links = [f'<li><a href="#{_id(n)}">{_group_name(group)}</a></li>' for n, group in enumerate(results.groups)]
+    if comparison(results):
+        links.append('<li><a href="#papers">Against the papers</a></li>')
     links.append('<li><a href="#provenance">Settings, versions, hashes</a></li>')
     return f'<nav aria-label="contents"><ul>{"".join(links)}</ul></nav>'
 
