@@ -168,7 +168,7 @@ def reproduce(prepared: Prepared, device: str = "auto", workers: int | None = 0)
     done = {cell.path(outcome.folder) for outcome in outcomes for cell in outcome.cells}
     records = [Record.load(path) for path in sorted(done) if path.exists()]
     failed = tuple(record for outcome in outcomes for record in outcome.failed)
-    write_report([*records, *failed], report, note=" ".join(_notes(plan)))
+    write_report([*records, *failed], report, note=_about(plan))
     results = collect(records)
     rows = compare(results)
     return Reproduced(
@@ -200,9 +200,14 @@ def _extract(bench: Bench, path: Path, encoder: Encoder, workers: int | None) ->
     return {str(path): left_out} if left_out else {}
 
 
-def _notes(plan: Plan) -> list[str]:
-    """What the page says at its top: which of the paper's tables it has, and what it lacks."""
-    tables = "; ".join(EXPERIMENTS[table].title for table in plan.asked.tables)
-    datasets = f"{len(plan.found.images)} of the paper’s eleven datasets"
+def _about(plan: Plan) -> str:
+    """What the page says at its top: which of the paper's tables it has, on what."""
+    found = plan.found
     tasks = "the paper’s number of tasks" if plan.asked.tasks is None else f"{count(plan.asked.tasks, 'task')} each"
-    return [f"The StatA paper again: {tables}. {datasets}; {tasks}.", *(f"{note}." for note in plan.notes)]
+    said = f"The StatA paper again: {'; '.join(EXPERIMENTS[table].title for table in plan.asked.tables)}; {tasks}."
+    lists = (
+        ("Datasets", list(found.images)),
+        ("Not here or incomplete", list(found.missing)),
+        ("Not the paper’s test set", list(found.other)),
+    )
+    return " ".join([said, *(f"{what}: {', '.join(names)}." for what, names in lists if names)])

@@ -22,7 +22,8 @@ class Found:
 
     images: dict[str, ImageSet]  # by name, in the paper's order
     missing: dict[str, str]  # name → why it is not used
-    notes: tuple[str, ...]  # what is missing, and what differs from the paper's datasets
+    other: dict[str, str]  # name → how it differs from the paper's
+    notes: tuple[str, ...]  # all of this in words
 
 
 def find_datasets(root: str | Path, asked: Sequence[str] | None = None) -> Found:
@@ -51,7 +52,9 @@ def find_datasets(root: str | Path, asked: Sequence[str] | None = None) -> Found
     absent = [name for name in missing if not os.path.isdir(root / dataset_folder(name))]
     notes = [f"not in {root}: {', '.join(absent)} (`kedge ls datasets` shows their folders)"] if absent else []
     notes += [f"{name} is left out: {reason}" for name, reason in missing.items() if name not in absent]
-    return Found(images, missing, (*notes, *(note for found in images.values() for note in _other(found))))
+    other = {name: said for name, found in images.items() if (said := _difference(found))}
+    notes += [f"{name} is not the paper's test set: {said}" for name, said in other.items()]
+    return Found(images, missing, other, tuple(notes))
 
 
 def _complete(images: ImageSet) -> ImageSet:
@@ -65,14 +68,11 @@ def _complete(images: ImageSet) -> ImageSet:
     return images
 
 
-def _other(images: ImageSet) -> list[str]:
-    """How the images differ in number from the paper's."""
+def _difference(images: ImageSet) -> str:
+    """How the images differ in number from the paper's; "" if they do not."""
     known = find_dataset(images.name)
-    here, paper = (len(images), len(images.class_names)), (known.test_images, known.classes)
-    if here == paper:
-        return []
-    (n, k), (of_n, of_k) = here, paper
-    return [
-        f"{images.name} is not the paper's test set: {count(n, 'image')} of {count(k, 'class')}, in the paper "
-        f"{count(of_n, 'image')} of {count(of_k, 'class')}"
-    ]
+    here, paper = (
+        f"{count(n, 'image')} of {count(k, 'class')}"
+        for n, k in ((len(images), len(images.class_names)), (known.test_images, known.classes))
+    )
+    return "" if here == paper else f"{here}, in the paper {paper}"

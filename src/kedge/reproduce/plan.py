@@ -24,7 +24,7 @@ from .datasets import Found
 from .tables import EXPERIMENTS, ON_REQUEST
 
 _TIMES = "Table 3, runtime: the times are those of Table 1’s cells"
-_SIDE_BY_SIDE = ", which run {jobs} at a time with one thread each. To time them alone: --tables runtime --jobs 1, with another --out"
+_SIDE_BY_SIDE = ", {jobs} at a time with one thread each. To time them alone: --tables runtime --jobs 1, in a new --out"
 
 
 @dataclass(frozen=True)
