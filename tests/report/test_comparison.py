@@ -141,6 +141,13 @@ def test_tables_of_the_paper() -> None:
     assert soft_row.difference == pytest.approx(-0.01)
 
 
+def test_hard_and_soft_beta_on_the_same_datasets() -> None:
+    given = {"scenario": "batches:size=1000,k_min=5,k_max=5"}  # of an encoder that is not in the paper
+    hard = [scored(0.5, dataset="dtd", **given), scored(0.7, dataset="imagenet", **given)]
+    rows = compare(collect([*hard, scored(0.6, dataset="dtd", settings={"beta": "soft"}, **given)]))
+    assert [(row.datasets, row.ours) for row in rows] == [(("dtd",), 0.5), (("dtd",), 0.6)]
+
+
 def test_runtime_of_imagenet_only() -> None:
     timed = {"seconds": 4.0, "batches": 20, "machine": "a laptop"}
     results = collect(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import time
@@ -143,6 +144,9 @@ def test_killed_and_continued(made: tuple[Path, Any], root: Path, tmp_path: Path
     killed(command, lambda: any(out.glob("features/tiny/*.parts/*.safetensors")))
     assert not (out / "report.html").exists()
     check_written(written(out), expected, complete=False)
+    done_before = re.search(r"132 images to encode, (\d+) of them done", run(*command, "--dry-run").err)
+    assert done_before
+    assert int(done_before[1]) > 0
     killed(command, lambda: len(list(out.glob("records/*.json"))) > 3)
     assert not (out / "report.html").exists()
     done = written(out)

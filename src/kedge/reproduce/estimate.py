@@ -154,7 +154,9 @@ class Forecast:
             return [*said, f"{count(self.cells, 'cell')}, all done"]
         done = f"{self.cells_done:,} of {count(self.cells, 'cell')} done; " if self.cells_done else ""
         timed = "each method timed on batches of simulated features of the same sizes"
-        in_all = [f"in all about {duration(self.seconds)} on this machine"] if self.seconds else []
+        untimed = sorted({cell.label for cell in self.methods.cells} - self.methods.by_method().keys())
+        more = f", and the time of {', '.join(untimed)}" if untimed else ""
+        in_all = [f"in all about {duration(self.seconds)} on this machine{more}"] if self.seconds else []
         return [*said, f"{done}{self.methods} ({timed})", *in_all]
 
 
