@@ -140,4 +140,5 @@ def _root(version: Version = False) -> None:
     kedge serve photos --classes "cat, dog"           label it in the browser: correct a few, and the rest follows
     kedge extract photos --classes "cat, dog"         encode images once, into a feature file
     kedge bench birds.safetensors --scenario low      compare methods on labelled features
+    kedge reproduce --root data --dry-run             the StatA paper's experiments, with its figures beside ours
     """
