@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
+from .comparison import comparison
 from .contents import Entry, Part, contents
 from .drawing import PALETTE
 from .headline import heading, opening
@@ -26,6 +27,7 @@ def page(results: Results, pictures: Sequence[Sequence[Placed]], sheets: Mapping
     groups = zip(results.groups, pictures, strict=True)
     parts = [
         *(section(number, group, placed, results) for number, (group, placed) in enumerate(groups, 1)),
+        Part(Entry("papers", "Against the papers"), comparison(results)),
         *(_sheet(number, title, path) for number, (title, path) in enumerate(sheets.items(), 1)),
         Part(Entry("provenance", "Settings, versions, hashes"), provenance(results)),
     ]
