@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 
 import kedge
 from command import npz, run, small, unit
-from kedge.labelling.predictions import check_output
+from kedge.labelling.exports.kinds import check_output
 
 X, T, Y = small()["image_features"], small()["text_features"], small()["labels"]
 T8 = unit(T[:, :8])
