@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 CONTROL, OBJECT = "label", "image"  # what the configuration calls the choices and the image
 CONTROLS = (CONTROL, "choice")  # the second is Label Studio's own name in its template
 LOCAL_FILES = "/data/local-files/?d="
-BYTES = 12  # of memory for a byte of JSON, at most about
+BYTES = 24  # of memory for a byte of JSON: 22 were measured for JSON-MIN, 10 for JSON
 _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
