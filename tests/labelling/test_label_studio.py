@@ -148,7 +148,6 @@ class TestExports:
         dates = {"created_at": "2026-01-01T10:00:00Z", "updated_at": "2026-01-01T10:00:00Z"}
         more = {"annotator": 1, "annotation_id": 3, "lead_time": 1.5, **dates}
         entries = [
-            {"image": "/data/local-files/?d=photos/a%20b/0.jpg", "id": 1, "label": "cat", **more},
             {
                 "image": "/data/local-files/?d=photos/a%20b/0.jpg",
                 "id": 1,
@@ -156,6 +155,7 @@ class TestExports:
                 **more,
                 "updated_at": "2027",
             },
+            {"image": "/data/local-files/?d=photos/a%20b/0.jpg", "id": 1, "label": "cat", **more},
             {"image": "/data/local-files/?d=photos/a%20b/1.jpg", "id": 2, "choice": "None of these", **more},
             {"image": "/data/local-files/?d=photos/a%20b/2.jpg", "id": 3, **more},
         ]

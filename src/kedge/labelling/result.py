@@ -31,9 +31,9 @@ NO_CLASS_NAME = "none of these"
 NONE_WORDS = (NO_CLASS_NAME, "none")  # what a person may write for it, unless a class is called so
 
 
-def none_word(class_names: Sequence[str]) -> str | None:
-    """The word for "none of these" that is no class; None if classes have them all."""
-    return next((word for word in NONE_WORDS if word not in class_names), None)
+def none_word(class_names: Sequence[str], words: Sequence[str] = NONE_WORDS) -> str | None:
+    """The first word for "none of these" that is no class; None if classes have them all."""
+    return next((word for word in words if word not in class_names), None)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

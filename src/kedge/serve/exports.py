@@ -6,7 +6,7 @@
 | labels.json   | the same as an array of objects                                                                    |
 | metadata.csv  | file_name,label,probability: put it beside the images, and `datasets` loads them as an             |
 |               | `imagefolder`. Images of no class are left out                                                     |
-| known.csv     | image,label: what the person said, or "none of these"; for `kedge adapt --known`                   |
+| known.csv     | image,label: what the person said, "none" for images of no class; for `kedge adapt --known`        |
 
 `above` leaves out images whose label is neither known nor at least so probable. Text in CSV files that a spreadsheet
 could take for a formula gets a ' in front; kedge takes it off again. In metadata.csv it stays as it is.
@@ -23,7 +23,7 @@ from ..errors import FileError, InputError, SettingError, did_you_mean
 from ..labelling.exports.asked import Asked
 from ..labelling.exports.kinds import kind_of
 from ..labelling.predictions import Predictions
-from ..labelling.result import NO_CLASS, NO_CLASS_NAME, none_word
+from ..labelling.result import NO_CLASS, NO_CLASS_NAME, NONE_WORDS, none_word
 from ..labelling.sorting import sort_into
 from ..methods.given import NONE
 from ..ranges import checked_number
@@ -59,7 +59,7 @@ def content(kind: str, predictions: Predictions, above: float | None = None) -> 
 
 def _known_rows(predictions: Predictions) -> list[dict[str, Any]]:
     names = predictions.features.head.class_names
-    none = none_word(names) or NO_CLASS_NAME
+    none = none_word(names, NONE_WORDS[::-1]) or NO_CLASS_NAME
     given = zip(predictions.image_names, predictions.result.answer.given.tolist(), strict=True)
     return [
         {"image": image, "label": none if label == NONE else names[label]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,18 @@ class Asked:
     raw_csv: bool = False  # CSV as it is: text that a spreadsheet could take for a formula stays
     all_rows: bool = False  # also rows for images that could not be read
     image_url: str | None = None  # what comes before an image's path, for programs that show images
-    only: Collection[int] | None = None  # the numbers of the images; None: all
+    only: Set[int] | None = None  # the numbers of the images; None: all
 
     def rows(self, predictions: Predictions) -> Iterator[tuple[int, dict[str, Any]]]:
         """The number and the row of every image asked for. Images that could not be read have numbers beyond."""
         for number, row in enumerate(predictions.rows(self.all_rows)):
             if self.only is None or number in self.only:
                 yield number, row
+
+    def count(self, predictions: Predictions) -> int:
+        """How many rows there are."""
+        images = len(predictions.features) + (len(predictions.skipped) if self.all_rows else 0)
+        return images if self.only is None else len(self.only)
 
 
 def check_named(images: Sequence[str | int]) -> None:

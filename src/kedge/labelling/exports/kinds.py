@@ -65,13 +65,13 @@ LABEL_STUDIO = Kind(
     beside=(".xml", label_studio.config),
 )
 KINDS = (  # the first that fits counts
-    Kind("metadata.csv", image_folder.csv_metadata, _paths),
     Kind("metadata.jsonl", image_folder.jsonl_metadata, _paths),
-    LABEL_STUDIO,
+    Kind("metadata.csv", image_folder.csv_metadata, _paths),
     Kind(".fiftyone.json", fiftyone.labels_json, fiftyone.check_labels),
-    Kind(".csv", tables.csv_rows, takes=("all_rows",)),
-    Kind(".json", tables.json_rows, takes=("all_rows",)),
+    LABEL_STUDIO,
     Kind(".parquet", tables.parquet_rows, ready=tables.check_parquet, takes=("all_rows",)),
+    Kind(".json", tables.json_rows, takes=("all_rows",)),
+    Kind(".csv", tables.csv_rows, takes=("all_rows",)),
 )
 
 
@@ -82,7 +82,7 @@ def kind_of(path: str | Path) -> Kind:
         if kind.fits(path):
             return kind
     found = f"the suffix {path.suffix!r}" if path.suffix else "no suffix"
-    names = ", ".join(kind.name for kind in sorted(KINDS, key=lambda kind: kind.name.count(".") > 1))
+    names = ", ".join(kind.name for kind in reversed(KINDS))
     raise FileError(f"cannot write {path}: it has {found}. Choose from {names}, or - for stdout.")
 
 
@@ -95,7 +95,7 @@ def check_output(path: str | Path, asked: Asked | None = None) -> Path:
     kind.ready(path)
     for option in ("all_rows", "image_url"):
         if getattr(asked or Asked(), option) not in (None, False) and option not in kind.takes:
-            those = ", ".join(kind.name for kind in KINDS if option in kind.takes)
+            those = ", ".join(each.name for each in reversed(KINDS) if option in each.takes)
             raise SettingError(f"{option} is for files that end in {those}; {path} does not. Leave it out.")
     return path
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
@@ -64,21 +64,24 @@ def tasks(predictions: Predictions, file: TextIO, asked: Asked) -> int:
     choices = (*names, none_word(names))  # the last one for −1
     labels, given = predictions.labels.tolist(), predictions.result.answer.given.tolist()
     model = f"kedge {__version__}, {predictions.result.info.get('method', 'unknown')}"
-    rows = sorted(asked.rows(predictions), key=lambda each: each[1]["review_rank"] or len(labels) + 1)
+    in_order = sorted(
+        (row["review_rank"] or len(labels) + 1, number, row["image"], row["probability"], row["none"])
+        for number, row in asked.rows(predictions)
+    )
 
-    def task(number: int, row: Mapping[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {"data": {OBJECT: prefix + quote(row["image"], errors="surrogateescape")}}
+    def task(number: int, image: str, probability: float, none: float) -> dict[str, Any]:
+        found: dict[str, Any] = {"data": {OBJECT: prefix + quote(image, errors="surrogateescape")}}
         choice = choices[labels[number]]
         if choice is None:  # two classes have the names for none
             return found
         result = [{"from_name": CONTROL, "to_name": OBJECT, "type": "choices", "value": {"choices": [choice]}}]
         if given[number] != UNKNOWN:
             return {**found, "annotations": [{"result": result}]}
-        score = row["none"] if labels[number] == NO_CLASS else row["probability"]
+        score = none if labels[number] == NO_CLASS else probability
         return {**found, "predictions": [{"model_version": model, "score": score, "result": result}]}
 
-    write_json(file, [task(number, row) for number, row in rows])
-    return len(rows)
+    write_json(file, (task(*each) for _, *each in in_order))
+    return len(in_order)
 
 
 def _prefix(predictions: Predictions) -> str:

@@ -16,16 +16,14 @@ TEXT = ("label", "runner_up", "zero_shot_label", "true_label")
 
 def csv_rows(predictions: Predictions, file: TextIO, asked: Asked) -> int:
     """A header and a row per image."""
-    rows = [row for _, row in asked.rows(predictions)]
-    write_csv(file, list(predictions.columns), rows, asked.raw_csv)
-    return len(rows)
+    write_csv(file, list(predictions.columns), (row for _, row in asked.rows(predictions)), asked.raw_csv)
+    return asked.count(predictions)
 
 
 def json_rows(predictions: Predictions, file: TextIO, asked: Asked) -> int:
     """An array of objects, one per image."""
-    rows = [row for _, row in asked.rows(predictions)]
-    write_json(file, rows)
-    return len(rows)
+    write_json(file, (row for _, row in asked.rows(predictions)))
+    return asked.count(predictions)
 
 
 def check_parquet(path: Any) -> None:
