@@ -65,7 +65,7 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	! grep -nE "^(<{7}|>{7}) " *.md docs/*.md docs/methods/*.md  # leftovers of a merge, which no other check sees
+	! grep -rnE --include="*.md" "^(<{7}|>{7}) " *.md docs  # leftovers of a merge, which no other check sees
 
 bench: $(VENV)/.ready  ## speed and memory, as ratios in one run
 	$(BIN)/python benchmarks/speed.py
