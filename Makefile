@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP    := -m pip install --quiet --disable-pip-version-check -c constraints-torch.txt
 torch   = $(if $(TORCH_INDEX),$(1) $(PIP) --index-url $(TORCH_INDEX) torch)
 
-.PHONY: demo serve test test-transformers4 test-openclip docs lint bench load fuzz clean
+.PHONY: demo serve test test-transformers4 test-openclip test-tools docs lint bench load fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.ready: pyproject.toml constraints-torch.txt
@@ -45,6 +45,16 @@ build/venv-openclip/.ready: pyproject.toml constraints-torch.txt
 	$(call torch,build/venv-openclip/bin/python)
 	build/venv-openclip/bin/python $(PIP) -e . ftfy regex tqdm huggingface_hub pytest hypothesis
 	build/venv-openclip/bin/python $(PIP) --no-deps 'open_clip_torch>=3.0'
+	touch $@
+
+# The files for other programs, with Label Studio's SDK and FiftyOne; neither needs its server or database for this.
+test-tools: build/venv-tools/.ready
+	build/venv-tools/bin/python -m pytest tests/labelling/test_outside_tools.py
+
+build/venv-tools/.ready: pyproject.toml constraints-torch.txt
+	$(PYTHON) -m venv build/venv-tools
+	$(call torch,build/venv-tools/bin/python)
+	build/venv-tools/bin/python $(PIP) -e . 'label-studio-sdk>=2' 'fiftyone>=1' pytest hypothesis
 	touch $@
 
 docs: $(VENV)/.ready  ## the site, in build/docs; a warning is an error
