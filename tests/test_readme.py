@@ -66,6 +66,14 @@ def test_a_block_runs_and_prints_what_is_shown(block: Block, outcomes: dict[str,
     assert not missing(block.shown, output), output
 
 
+@pytest.mark.parametrize("page", sorted((README.parent / "docs" / "guide").glob("*.md")), ids=lambda page: page.stem)
+def test_the_guide_has_blocks_of_the_same_form(page: Path) -> None:
+    """They are not run here: that takes minutes."""
+    for block in blocks(page.read_text(encoding="utf-8")):
+        if block.language == "python":
+            compile(block.code, f"{page.name}, line {block.line}", "exec")
+
+
 PAGE = """
 <!-- not run: needs a server -->
 ```bash
