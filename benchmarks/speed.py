@@ -6,7 +6,8 @@
     python benchmarks/speed.py --only million            a million images, which is slow; kept for later tables
 
 Simulated features, d = 512. The table goes to stdout; the numbers and the table go to benchmarks/results, and a picture
-to docs (--quick: all to build/bench/quick). A part is saved as soon as it is measured. Leave the machine alone meanwhile.
+to docs (--quick: all to build/bench/quick). A part is saved as soon as it is measured. Leave the machine alone
+meanwhile.
 """
 
 from __future__ import annotations
