@@ -5,8 +5,9 @@
     python benchmarks/speed.py --only throughput growth  some parts again; the others are kept
     python benchmarks/speed.py --only million            a million images, which is slow; kept for later tables
 
-Simulated features, d = 512. The table goes to stdout; the numbers, the table and a picture go to benchmarks/results
-(--quick: build/bench/quick). A part is saved as soon as it is measured. Leave the machine alone meanwhile.
+Simulated features, d = 512. The table goes to stdout; the numbers and the table go to benchmarks/results, and a picture
+to docs (--quick: all to build/bench/quick). A part is saved as soon as it is measured. Leave the machine alone
+meanwhile.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parts = known(out)
     with written_by_rename(out / "speed.md") as temporary:
         temporary.write_text(markdown(parts), encoding="utf-8")
-    draw(parts, out / "speed.png")
+    draw(parts, (out if given.out or given.quick else ROOT / "docs") / "speed.png")
     print(text(parts))
     say(f"written to {out}")
 
