@@ -72,6 +72,8 @@ sphinx_gallery_conf = {
     "within_subsection_order": "task_order.place",
     "download_all_examples": False,
     "show_memory": False,
+    "remove_config_comments": True,
+    "image_srcset": ["2x"],
     "show_signature": False,
     "write_computation_times": False,
     "abort_on_example_error": True,

@@ -39,7 +39,9 @@ def with_mistakes(seed):
 
 
 given, wrong = with_mistakes(seed=0)
-print(f"{len(given)} pictures of {len(names)} classes; {wrong.sum()} of their labels are made wrong")
+print(
+    f"{len(given)} pictures of {len(names)} classes; {wrong.sum()} of their labels are made wrong"
+)
 
 # %%
 # Probabilities from kedge
@@ -54,20 +56,31 @@ pred_probs = found.result.probs.numpy()
 # -----------------
 # cleanlab lists the labels that it finds suspicious, the worst first.
 
-issues = find_label_issues(given, pred_probs, return_indices_ranked_by="self_confidence", n_jobs=1)
-print(f"{len(issues)} labels are suspicious; {wrong[issues].sum()} of these are wrong, of {wrong.sum()} in all")
+issues = find_label_issues(
+    given, pred_probs, return_indices_ranked_by="self_confidence", n_jobs=1
+)
+print(
+    f"{len(issues)} labels are suspicious; {wrong[issues].sum()} of these are wrong, of {wrong.sum()} in all"
+)
 
 # %%
 # That was one draw of mistakes. The means of twenty draws, with zero-shot probabilities beside those of kedge:
 
-for source, probabilities in (("zero-shot", found.result.zero_shot.numpy()), ("kedge", pred_probs)):
+for source, probabilities in (
+    ("zero-shot", found.result.zero_shot.numpy()),
+    ("kedge", pred_probs),
+):
     counts = []
     for seed in range(20):
         labels, mistakes = with_mistakes(seed)
-        suspects = find_label_issues(labels, probabilities, return_indices_ranked_by="self_confidence", n_jobs=1)
+        suspects = find_label_issues(
+            labels, probabilities, return_indices_ranked_by="self_confidence", n_jobs=1
+        )
         counts.append((len(suspects), mistakes[suspects].sum(), mistakes.sum()))
     suspicious, right, made = np.mean(counts, axis=0)
-    print(f"{source:9}: {right:.1f} of {made:.1f} mistakes found, and {suspicious - right:.1f} false alarms")
+    print(
+        f"{source:9}: {right:.1f} of {made:.1f} mistakes found, and {suspicious - right:.1f} false alarms"
+    )
 
 # %%
 # The most suspicious ones
@@ -77,7 +90,9 @@ for source, probabilities in (("zero-shot", found.result.zero_shot.numpy()), ("k
 figure, axes = plt.subplots(2, 6, figsize=(11, 4.6))
 for axis, image in zip(axes.flat, issues, strict=False):
     axis.imshow(Image.open(folder / found.paths[image]))
-    axis.set_title(names[given[image]], fontsize=10, color="firebrick" if wrong[image] else "black")
+    axis.set_title(
+        names[given[image]], fontsize=10, color="firebrick" if wrong[image] else "black"
+    )
     axis.set_xlabel(found.names[image], fontsize=10)
     axis.set_xticks([])
     axis.set_yticks([])

@@ -46,7 +46,11 @@ class KedgeClassifier(ClassifierMixin, BaseEstimator):
         known = np.concatenate([self.y_, np.full(len(X), -1)])  # −1: not known
         together = np.concatenate([self.X_, X])
         result = kedge.adapt(
-            together, self.text_features, known=known, logit_scale=self.logit_scale, method=self.method
+            together,
+            self.text_features,
+            known=known,
+            logit_scale=self.logit_scale,
+            method=self.method,
         )
         return result.probs[len(self.X_) :]
 
@@ -62,7 +66,9 @@ class KedgeClassifier(ClassifierMixin, BaseEstimator):
 
 with tempfile.TemporaryDirectory() as folder:
     kedge.pictures(f"{folder}/photos")
-    features = kedge.extract(f"{folder}/photos", encoder="tiny", out=f"{folder}/photos.safetensors")
+    features = kedge.extract(
+        f"{folder}/photos", encoder="tiny", out=f"{folder}/photos.safetensors"
+    )
     X, y = features.image_features.numpy().copy(), features.labels.numpy().copy()
 
 head = features.head
@@ -83,7 +89,9 @@ accuracy = {name: [] for name in estimators}
 for per_class in labelled:
     splits = StratifiedShuffleSplit(3, train_size=per_class * head.k, random_state=0)
     for name, estimator in estimators.items():
-        scores = cross_validate(estimator, X, y, cv=splits, scoring=("accuracy", "neg_log_loss"))
+        scores = cross_validate(
+            estimator, X, y, cv=splits, scoring=("accuracy", "neg_log_loss")
+        )
         accuracy[name].append(scores["test_accuracy"].mean())
         print(
             f"{per_class} per class, {name:19}: accuracy {scores['test_accuracy'].mean():.3f}, "
@@ -100,7 +108,12 @@ print(
 figure, axis = plt.subplots(figsize=(6.4, 3.8))
 for name, values in accuracy.items():
     axis.plot(labelled, 100 * np.array(values), marker="o", label=name)
-axis.axhline(100 * accuracy_score(y, zero_shot.argmax(axis=1)), color="grey", linestyle="--", label="zero-shot")
+axis.axhline(
+    100 * accuracy_score(y, zero_shot.argmax(axis=1)),
+    color="grey",
+    linestyle="--",
+    label="zero-shot",
+)
 axis.set_xscale("log", base=2)
 axis.set_xticks(labelled, labels=labelled)
 axis.set_xlabel("labels per class")

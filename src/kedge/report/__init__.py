@@ -5,7 +5,7 @@
 The page works offline. The folder `report_figures/` beside it has every figure as SVG and PNG, and its data as CSV.
 A figure without data is left out.
 
-    published     published figures that match a record
+    published     published figures that match a record; against: our means beside them; comparison: its section
     pivot         records → tables of any field against any other; formats: as text, Markdown, LaTeX, CSV, JSON
     score         a score with its interval; scores: records → groups and cells
     figures       all figures of a group; ablations, batches and streams draw some of them; drawing: style and export
