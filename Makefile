@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP    := -m pip install --quiet --disable-pip-version-check -c constraints-torch.txt
 torch   = $(if $(TORCH_INDEX),$(1) $(PIP) --index-url $(TORCH_INDEX) torch)
 
-.PHONY: demo serve test test-transformers4 test-openclip docs lint bench load fuzz clean
+.PHONY: demo serve test test-transformers4 test-openclip test-tools docs lint bench load fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.ready: pyproject.toml constraints-torch.txt
@@ -47,6 +47,16 @@ build/venv-openclip/.ready: pyproject.toml constraints-torch.txt
 	build/venv-openclip/bin/python $(PIP) --no-deps 'open_clip_torch>=3.0'
 	touch $@
 
+# The files for other programs, with Label Studio's SDK and FiftyOne; neither needs its server or database for this.
+test-tools: build/venv-tools/.ready
+	build/venv-tools/bin/python -m pytest tests/labelling/test_outside_tools.py
+
+build/venv-tools/.ready: pyproject.toml constraints-torch.txt
+	$(PYTHON) -m venv build/venv-tools
+	$(call torch,build/venv-tools/bin/python)
+	build/venv-tools/bin/python $(PIP) -e . 'label-studio-sdk>=2' 'fiftyone>=1' pytest hypothesis
+	touch $@
+
 docs: $(VENV)/.ready  ## the site, in build/docs; a warning is an error
 	$(BIN)/sphinx-build -q -W --keep-going -b html -d build/doctrees docs build/docs
 
@@ -55,7 +65,7 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	! grep -nE "^(<{7}|>{7}) " *.md docs/*.md docs/methods/*.md  # leftovers of a merge, which no other check sees
+	! grep -rnE --include="*.md" "^(<{7}|>{7}) " *.md docs  # leftovers of a merge, which no other check sees
 
 bench: $(VENV)/.ready  ## speed and memory, as ratios in one run
 	$(BIN)/python benchmarks/speed.py

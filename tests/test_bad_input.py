@@ -22,7 +22,7 @@ from safetensors.numpy import save_file
 
 import kedge
 from command import npz, run, small, unit
-from kedge.labelling.predictions import check_output
+from kedge.labelling.exports.kinds import check_output
 
 X, T, Y = small()["image_features"], small()["text_features"], small()["labels"]
 T8 = unit(T[:, :8])
@@ -245,7 +245,7 @@ BAD_OPTIONS = {
     "--out {}/none/rows.csv": "cannot write .*rows.csv: there is no folder .*none. Create it first",
     "--out {}/features.safetensors/rows.csv": "there is no folder .*safetensors. Create it first",
     "--out {}": "cannot write .*: it is a folder. Name a file in it",
-    "--out {}/rows.txt": "rows.txt: it has the suffix '.txt'. Choose from .csv, .json, .parquet, or -",
+    "--out {}/rows.txt": "rows.txt: it has the suffix '.txt'. Choose from .csv, .json, .parquet, .*metadata.jsonl, or -",
     "--out {}/rows": "cannot write .*rows: it has no suffix. Choose from .csv, .json, .parquet",
 }
 

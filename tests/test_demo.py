@@ -83,6 +83,13 @@ def test_the_table_shows_accuracy_and_gain_and_marks_what_is_a_part(made: Demo) 
     lines = made.table().splitlines()
     assert lines[0].split() == ["method", "very-low", "all", "stream-high", "mean", "gain"]
     rows = {line.split()[0]: line.split()[1:] for line in lines[2 : lines.index("")]}
+    start = next(
+        at for at, line in enumerate(lines) if line.split() == ["method", "worst", "tenth", "calibration", "error"]
+    )
+    changes = {line.split()[0]: line.split()[1:] for line in lines[start + 2 : lines.index("", start)]}
+    assert changes.keys() == rows.keys()
+    assert [part == "→" for part in changes["moon"]] == [False, True, False] * 2
+    assert len(changes["zero-shot"]) == 2
     assert sorted(rows) == sorted({"mta": "mta*", "tent": "tent*", SLOW: f"{SLOW}†"}.get(m, m) for m in list_methods())
     found = [next(r for r in made.records if (r.method, r.scenario) == ("moon", s)) for s in lines[0].split()[1:4]]
     gains = [record.gain or 0 for record in found]
@@ -105,7 +112,7 @@ def test_files(made: Demo, folder: Path) -> None:
     with (folder / "table.csv").open(encoding="utf-8") as file:
         rows = {(row["label"], row["value"]): row for row in csv.DictReader(file)}
     (record,) = (r for r in made.records if (r.method, r.scenario) == ("moon", "stream-high"))
-    for value in ("accuracy", "gain"):
+    for value in ("accuracy", "gain", "tail", "calibration_error", "zero_shot_calibration_error"):
         assert float(rows["moon", value]["stream-high"]) == pytest.approx(100 * getattr(record, value), abs=1e-5)
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert len(re.findall('<img alt="Pictures whose label was corrected or broken', page)) == 1

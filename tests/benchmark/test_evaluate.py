@@ -64,6 +64,9 @@ def test_scores_by_hand() -> None:
     assert record.zero_shot == pytest.approx(((1 / 2 + 3 / 4) / 2 + 1) / 2)
     assert record.accuracy == pytest.approx(((1 + 2 / 4) / 2 + 1 / 2) / 2)
     assert record.gain == pytest.approx(record.accuracy - record.zero_shot)
+    # the worst task of two: the second for the method, the first for zero-shot
+    assert record.tail == pytest.approx(1 / 2)
+    assert record.zero_shot_tail == pytest.approx((1 / 2 + 3 / 4) / 2)
     assert record.zero_shot_per_image == pytest.approx((1 + 3 + 2) / 8)
     assert record.accuracy_per_image == pytest.approx((2 + 2 + 1) / 8)
     assert record.harmed == pytest.approx(2 / 3)
@@ -294,6 +297,13 @@ class TestRecords:
         (tmp_path / "record.json").write_text(json.dumps(data))
         with pytest.raises(FileError, match="colour"):
             load_records([tmp_path])
+
+    def test_a_file_from_before_there_were_tails_still_loads(self, tmp_path: Path) -> None:
+        record = evaluate("zero-shot", by_hand(), "all")
+        assert record.tail == record.accuracy  # one task
+        older = {name: value for name, value in asdict(record).items() if "tail" not in name}
+        (tmp_path / "record.json").write_text(json.dumps(older))
+        assert load_records([tmp_path]) == [replace(record, tail=None, zero_shot_tail=None)]
 
     def test_folders_and_files_each_record_once_and_in_order(self, tmp_path: Path) -> None:
         plain = evaluate("zero-shot", by_hand(), "all")

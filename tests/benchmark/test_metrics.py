@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kedge.benchmark.metrics import PerClass, paired_bootstrap
+from kedge.benchmark.metrics import PerClass, paired_bootstrap, tail
 
 
 def test_macro_is_over_the_classes_present() -> None:
@@ -13,6 +13,21 @@ def test_macro_is_over_the_classes_present() -> None:
     found.add(np.array([0, 0, 0, 2]), np.array([True, True, False, False]))
     found.add(np.array([2]), np.array([True]))
     assert found.macro() == pytest.approx((2 / 3 + 1 / 2) / 2)  # classes 1 and 3 have no images
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "expected"),
+    [
+        ([0.7], 0.7),  # one task: its accuracy
+        ([0.9, 0.2, 0.5], 0.2),
+        ([0.9] * 9 + [0.1], 0.1),
+        ([0.9] * 8 + [0.3, 0.1, 0.6], (0.1 + 0.3) / 2),  # eleven tasks: two
+        ([0.5, 0.25, *[0.75] * 18], (0.25 + 0.5) / 2),
+        ([0.5] * 100, 0.5),
+    ],
+)
+def test_the_tail_is_the_worst_tenth_rounded_up(accuracies: list[float], expected: float) -> None:
+    assert tail(np.array(accuracies)) == pytest.approx(expected)
 
 
 class TestBootstrap:

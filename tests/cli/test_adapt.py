@@ -24,6 +24,7 @@ import kedge
 from command import NAMES, npz, run, small
 from kedge.cli import main
 from kedge.labelling import predictions
+from kedge.labelling.exports import tables
 
 COLUMNS = [
     "image", "label", "probability", "runner_up", "margin", "none", "review_rank",
@@ -209,7 +210,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     def fail(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(predictions.Predictions, "write_csv", fail)
+    monkeypatch.setattr(tables, "write_csv", fail)
     ran = run("adapt", file, "--out", out, "--quiet")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert ran.err.startswith(f"error: cannot write {out}: No space left on device. Make room")

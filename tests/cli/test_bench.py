@@ -41,6 +41,7 @@ def test_bench_table_and_back(birds: Path) -> None:
     assert ran.err.splitlines()[1:] == [
         "4 cells: 4 run, 0 done before → kedge-bench",
         "to show them: kedge table kedge-bench",
+        "as a page, with tail accuracy and calibration: kedge report kedge-bench",
     ]
     assert run("bench", birds, *FAST, *TWO, "--seed", 1).err.startswith("2 cells: 0 run, 2 done before")
 

@@ -25,6 +25,12 @@ def test_some_classes_of_those_named(tmp_path: Path) -> None:
     assert set(images.class_names) < set(everything)
 
 
+def test_names_that_cannot_be_written_leave_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(kedge.FileError, match="no folder"):
+        kedge.pictures(tmp_path / "photos", classes=2, names=tmp_path / "absent" / "names.txt")
+    assert not (tmp_path / "photos").exists()
+
+
 def test_another_seed_draws_other_classes(tmp_path: Path) -> None:
     first, second = (kedge.pictures(tmp_path / str(seed), classes=2, seed=seed) for seed in (0, 1))
     assert in_folder(first).class_names != in_folder(second).class_names

@@ -49,6 +49,9 @@ TABLES = {  # of labels that a person knows, and of classes
     "stranger.csv": "image,label\nred/0.png,purple\n",
     "elsewhere.csv": "image,label\n0.png,red\n/x/y.png,blue\n",
     "true_label.csv": "image,label,true_label\nred/0.png,blue,red\nred/1.png,red,\n",
+    "export.json": '[{"id": 1, "data": {"image": "/data/local-files/?d=photos/red/0.png"}, "annotations": [{"result": '
+    '[{"from_name": "label", "type": "choices", "value": {"choices": ["red"]}}]}]}]',
+    "odd.json": '[{"id": 1, "image": "red/0.png", "label": {"choices": ["red", "blue"]}}, {"data": null}]',
     "ragged.csv": 'image,label\nred/0.png\n,\n"red\n',
     "found.csv": "class,count,evidence,example,present\nred,3,0.5,red/0.png,yes\nblue,1,0.1,blue/0.png,no\n",
 }
@@ -98,6 +101,10 @@ OUTPUTS = [
         "-",
         "",
         "out/a\nb.csv",
+        "out/x.labelstudio.json",
+        "out/x.fiftyone.json",
+        "out/metadata.csv",
+        "out/metadata.jsonl",
     ),
 ]
 METHODS = [

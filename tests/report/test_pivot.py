@@ -167,12 +167,18 @@ class TestPivot:
 
     def test_values_have_units(self) -> None:
         scores = {"gain": 0.02, "harmed": 0.25, "worst": -0.5, "seconds": 4.0, "seconds_per_image": 0.002, "batches": 8}
-        one = record(**{**scores, "calibration_error": 0.125, "macro": 0.75})
+        one = record(**{**scores, "calibration_error": 0.125, "macro": 0.75, "tail": 0.25, "zero_shot_tail": 0.375})
         found = {value: entries([one], value=value)["stata"]["a"] for value in VALUES}
         expected = {"accuracy": 50, "gain": 2, "harmed": 25, "worst": -50, "seconds": 4, "seconds_per_image": 2}
         expected |= {"batches": 8, "seconds_per_batch": 0.5, "calibration_error": 12.5, "macro": 75}
+        expected |= {"tail": 25, "zero_shot_tail": 37.5, "tail_gain": -12.5}
         assert {name: found[name] for name in expected} == pytest.approx(expected)
         assert found["images"] is None  # not in the record
+
+    @pytest.mark.parametrize(("value", "tasks", "said"), [("tail", 1, 1), ("tail", 2, 0), ("accuracy", 1, 0)])
+    def test_a_tail_of_one_task_is_said_to_be_the_accuracy(self, value: str, tasks: int, said: int) -> None:
+        (table,) = pivot([record(tasks=tasks, tail=0.5), record(dataset="b", tail=0.25)], value=value)
+        assert len([note for note in table.notes if "one task" in note]) == said
 
     def test_every_built_in_method_has_its_place(self) -> None:
         assert set(kedge.list_methods()) <= set(METHOD_ORDER)

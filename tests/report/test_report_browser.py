@@ -35,8 +35,8 @@ FLAGS = (
     "--remote-debugging-pipe",
 )
 PATIENCE = 60  # seconds for one answer of the browser
-PHONE, DESKTOP, PAPER = (390, 844), (1280, 900), (794, 1123)
-TABLE = "#results-1 > .scroll:nth-of-type(2) table"  # the first scenario's
+PHONE, SMALL, DESKTOP, WIDE, PAPER = (390, 844), (360, 780), (1400, 900), (2200, 1200), (794, 1123)
+TABLE = "#results-1-scenario-1 table"
 
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium on this machine (Debian: apt-get install chromium)"
@@ -193,7 +193,7 @@ def page(browser: Browser, url: str) -> Iterator[Browser]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [PHONE, DESKTOP])
+@pytest.mark.parametrize("size", [SMALL, DESKTOP, WIDE])
 def test_the_page_fits_the_window_and_every_picture_is_seen(
     page: Browser, url: str, size: tuple[int, int], scheme: str
 ) -> None:
@@ -216,6 +216,73 @@ def test_a_wide_table_scrolls_in_its_own_box(page: Browser, url: str) -> None:
     assert max(moved) == 50
     first = f"document.querySelector({json.dumps(TABLE + ' tbody th')}).getBoundingClientRect().left"
     assert page.run(first) >= 0  # the method's name stays
+
+
+def test_a_cue_shows_while_there_is_more_to_the_right(page: Browser, url: str) -> None:
+    box = f"document.querySelector({json.dumps(TABLE)}).closest('.scroll')"
+    width = f"getComputedStyle({box}.parentElement, '::after').width"  # auto: there is none
+    later = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+    def cue_after(move: str) -> bool:
+        page.run(move)
+        page.call("Runtime.evaluate", expression=later, awaitPromise=True)
+        return bool(page.run(width) != "auto")
+
+    page.open(url, PHONE)
+    assert cue_after("0")
+    assert not cue_after(f"{box}.scrollLeft = {box}.scrollWidth")
+    assert cue_after(f"{box}.scrollLeft = 0")
+    page.open(url, WIDE)
+    assert page.run(f"{box}.scrollWidth <= {box}.clientWidth")
+    assert not cue_after("0")
+
+
+def test_the_contents_reach_every_section(page: Browser, url: str) -> None:
+    page.open(url, WIDE)
+    links = page.run("[...document.querySelectorAll('nav a')].map(e => e.getAttribute('href'))")
+    sections = page.run("[...document.querySelectorAll('section')].map(e => '#' + e.id)")
+    assert set(sections) < set(links)
+    for link in links:
+        page.run(f"document.querySelector(`nav a[href='{link}']`).click()")
+        assert page.run("location.hash") == link
+        assert page.run(f"document.querySelector('{link}').checkVisibility()")  # what is folded is opened
+        top = page.run(f"document.querySelector('{link}').getBoundingClientRect().top")
+        at_end = page.run("scrollY + innerHeight >= document.documentElement.scrollHeight - 1")
+        assert abs(top) < 2 or at_end
+        beside = page.run("document.querySelector('nav details').getBoundingClientRect().toJSON()")
+        assert 0 <= beside["top"] < beside["bottom"] <= WIDE[1]  # it stays in sight
+
+
+def test_the_contents_are_beside_the_page_if_there_is_room_and_folded_if_not(page: Browser, url: str) -> None:
+    boxes = "['nav details', 'main'].map(s => document.querySelector(s).getBoundingClientRect().toJSON())"
+    page.open(url, WIDE)
+    beside, main = page.run(boxes)
+    assert beside["right"] <= main["left"]
+    page.open(url, PHONE)
+    above, main = page.run(boxes)
+    assert above["bottom"] <= main["top"]
+    assert above["height"] < 60
+    page.click("nav summary")
+    assert page.run(boxes)[0]["height"] > 200
+
+
+def test_a_wide_screen_has_tables_and_figures_side_by_side(page: Browser, url: str) -> None:
+    def beside(selector: str) -> bool:
+        """Are two of these elements at the same height?"""
+        tops = page.run(
+            f"[...document.querySelectorAll('{selector}')].map(e => Math.round(e.getBoundingClientRect().top))"
+        )
+        return len(set(tops)) < len(tops)
+
+    page.open(url, WIDE)
+    assert beside("#results-1 .figures > div")
+    assert beside("#results-1-harm [role=img]")
+    lines = page.run(
+        "Math.max(...[...document.querySelectorAll('p, figcaption')].map(e => e.getBoundingClientRect().width))"
+    )
+    assert lines < 1000  # text stays readable
+    page.open(url, PHONE)
+    assert not beside("#results-1 .figures > div")
 
 
 def test_a_click_on_a_header_sorts_the_table(page: Browser, url: str) -> None:

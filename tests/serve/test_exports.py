@@ -92,8 +92,7 @@ def test_metadata_has_the_columns_of_an_imagefolder_and_no_images_of_no_class() 
     rows, text = exported("metadata.csv", made)
     table = list(csv.DictReader(io.StringIO(text)))
     assert rows == len(table) == len(PATHS) - 2
-    assert list(table[0]) == ["file_name", "label"]
-    assert table[0] == {"file_name": PATHS[0], "label": "=cat"}  # as they are: a program reads it
+    assert table[0] == {"file_name": PATHS[0], "label": "=cat", "probability": "1.0"}  # as they are: a program reads it
     assert {PATHS[3], PATHS[9]}.isdisjoint(row["file_name"] for row in table)
 
 

@@ -16,6 +16,7 @@ forgery. A forgery changes entries of the header or the JSON (other types, missi
 | plan     | a plan                                                                           |
 | record   | the record of a cell, of a stream or of single batches                           |
 | grid     | a grid file (TOML)                                                               |
+| export   | what Label Studio exported, as JSON or JSON-MIN                                  |
 | parts    | the folder of an unfinished extraction, `FILE.parts`, with its job and its shards |
 """
 
@@ -40,6 +41,7 @@ from torch import Tensor
 
 import kedge
 from cases import simulated
+from exported import NAMES, PATHS, annotation
 from feature_sets import arrays, made
 from kedge import FeatureSet, Stream, TextHead
 from kedge.benchmark.evaluate import evaluate
@@ -49,6 +51,8 @@ from kedge.benchmark.plan_view import plan_facts, ribbon
 from kedge.benchmark.record import Record, as_argument
 from kedge.features import shards
 from kedge.features.extract import extract
+from kedge.labelling.known_file import read_known
+from kedge.methods.given import NONE, names_alone
 from kedge.methods.registry import build, list_methods
 from kedge.report.formats import FORMATS
 from kedge.report.pivot import pivot
@@ -384,6 +388,23 @@ def _toml(value: Any) -> str:
     return str(value) if isinstance(value, float) else json.dumps(value)
 
 
+TASKS = [
+    {"id": number, "data": {"image": f"/data/local-files/?d=set/a%20b/{number}.jpg"}, "annotations": [annotation(name)]}
+    for number, name in enumerate((*NAMES, "none of these"))
+]
+RECORDS = [{"id": 1, "image": "b/0.jpg", "label": "cat", "updated_at": "2026"}, {"image": "a b/1.jpg", "choice": "NA"}]
+
+
+def _forge_export(random: Random, folder: Path) -> Path:
+    path = folder / "export.json"
+    entries: Any = pick([TASKS, RECORDS], random)
+    for _ in range(int(random.integers(1, 4))):
+        entries = changed(entries, random)
+    text = as_json(entries).encode()
+    path.write_bytes(damaged(text, random) if random.random() < 0.1 else text)
+    return path
+
+
 class _Stop(Exception):
     pass
 
@@ -444,6 +465,7 @@ FORGERS: dict[str, Callable[[Random, Path], Path]] = {
     "npz": _forge_npz,
     "record": _forge_record,
     "grid": _forge_grid,
+    "export": _forge_export,
     "parts": _forge_parts,
 }
 KINDS = tuple(FORGERS)
@@ -525,6 +547,11 @@ def _use_grid(path: Path) -> None:
     assert all(build(method) for method in grid.methods)
 
 
+def _use_export(path: Path) -> None:
+    known = read_known(path, PATHS, names_alone(NAMES))
+    assert all(0 <= image < len(PATHS) and NONE <= label < len(NAMES) for image, label in known.items())
+
+
 def _use_parts(path: Path) -> None:
     out = path.with_suffix("")
     out.unlink(missing_ok=True)
@@ -540,6 +567,7 @@ USES: dict[str, Callable[[Path], None]] = {
     "plan": _use_plan,
     "record": _use_record,
     "grid": _use_grid,
+    "export": _use_export,
     "parts": _use_parts,
 }
 

@@ -75,7 +75,7 @@ class Estimate:
         self.running -= 1
         self.first = self.first or time.monotonic()
         if seconds_per_image is not None:
-            self.measured[_kind(trial.cell)] = seconds_per_image
+            self.measured[kind(trial.cell)] = seconds_per_image
         self._tell()
 
     def _tell(self) -> None:
@@ -85,7 +85,7 @@ class Estimate:
     def _trials(self) -> Iterator[Trial]:
         """One trial per method, size of batch and feature file, as long as there is time; every method comes first."""
         turns = defaultdict[str, list[Trial]](list)
-        for trial in {_kind(cell): Trial(cell) for cell in self.cells}.values():
+        for trial in {kind(cell): Trial(cell) for cell in self.cells}.values():
             turns[trial.cell.label].append(trial)
         for turn in range(max(map(len, turns.values()), default=0)):
             for waiting in turns.values():
@@ -94,14 +94,19 @@ class Estimate:
                 if turn < len(waiting):
                     yield waiting[turn]
 
-    def __str__(self) -> str:
+    def by_method(self) -> dict[str, float]:
+        """Seconds for all cells of each method; methods without a result are missing."""
         by_method: dict[str, list[float]] = defaultdict(list)
-        for kind, seconds in self.measured.items():
-            by_method[str(kind[0])].append(seconds)
+        for (label, *_), seconds in self.measured.items():
+            by_method[str(label)].append(seconds)
         total: dict[str, float] = defaultdict(float)
         for cell in self.cells:
             if known := by_method.get(cell.label):
-                total[cell.label] += _images(cell) * self.measured.get(_kind(cell), mean(known)) / self.jobs
+                total[cell.label] += _images(cell) * self.measured.get(kind(cell), mean(known)) / self.jobs
+        return dict(total)
+
+    def __str__(self) -> str:
+        total = self.by_method()
         if not total:
             return f"{count(len(self.cells), 'cell')} to run"
         seconds = sum(total.values())
@@ -113,7 +118,7 @@ class Estimate:
         return said + (f", without {', '.join(untried)}" if untried else "")
 
 
-def _kind(cell: Cell) -> tuple[object, ...]:
+def kind(cell: Cell) -> tuple[object, ...]:
     """What cells with the same time per image have in common."""
     return cell.label, Trial(cell).size, cell.file.hash
 

@@ -32,7 +32,7 @@ from ..methods.settings import changed_settings
 from ..progress import hidden, track
 from ..words import count
 from .feedback import Feedback, KnownBy, OracleClasses
-from .metrics import PerClass, paired_bootstrap
+from .metrics import PerClass, paired_bootstrap, tail
 from .oracle import Revealed, reveal, unfit
 from .plan import Plan, draw
 from .record import Record, Series
@@ -260,6 +260,8 @@ class _Scores:
             gain=float((per_task - per_task0).mean()),
             gain_low=low,
             gain_high=high,
+            tail=tail(per_task),
+            zero_shot_tail=tail(per_task0),
             accuracy_per_image=float(accuracy @ images / images.sum()),
             zero_shot_per_image=float(zero_shot @ images / images.sum()),
             macro=self.per_class.macro(),

@@ -1,4 +1,4 @@
-"""Scores: macro accuracy and confidence intervals. All are fractions between 0 and 1."""
+"""Scores: macro accuracy, tail accuracy and confidence intervals. All are fractions between 0 and 1."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ class PerClass:
         """Mean accuracy over the classes that occur."""
         present = self.total > 0
         return float((self.right[present] / self.total[present]).mean())
+
+
+def tail(per_task: Floats) -> float:
+    """Mean accuracy of the worst tenth of tasks: the ⌈tasks/10⌉ with the lowest accuracy, at least one."""
+    worst = -(-len(per_task) // 10)
+    return float(np.sort(per_task)[:worst].mean())
 
 
 def paired_bootstrap(difference: Floats, seed: int, resamples: int = RESAMPLES) -> tuple[float, float]:

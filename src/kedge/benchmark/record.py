@@ -69,6 +69,8 @@ class Record:
     gain: Difference | None = None
     gain_low: Difference | None = None  # 95 % interval, paired bootstrap over tasks
     gain_high: Difference | None = None
+    tail: Share | None = None  # mean accuracy of the worst tenth of tasks, at least one; older files have none
+    zero_shot_tail: Share | None = None  # of zero-shot's own worst tasks, which may be others
     accuracy_per_image: Share | None = None
     zero_shot_per_image: Share | None = None
     macro: Share | None = None  # mean over the classes that occur

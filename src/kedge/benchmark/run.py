@@ -73,8 +73,8 @@ def run(
     grid = replace(grids[0], out=Path(out or grids[0].out), jobs=jobs)
     runner = Runner(grid.images, grid.encoder)
     parts = [plan_cells(part, runner.load, runner.images) for part in grids]
-    cells = tuple(cell for part in parts for cell in part.cells)
-    planned = Planned(cells, tuple(reason for part in parts for reason in part.left_out))
+    cells = {cell.name: cell for part in parts for cell in part.cells}  # a cell of two grids runs once
+    planned = Planned(tuple(cells.values()), tuple(reason for part in parts for reason in part.left_out))
     if grid.jobs > 1:
         _check_sendable(planned.cells)
         runner = Runner(grid.images, grid.encoder)  # frees the features: the other processes open their own

@@ -18,7 +18,7 @@ from ..errors import FileError, KedgeError
 from ..progress import discard, tell
 from ._show import stdout
 
-COMMANDS = ("adapt", "extract", "features", "bench", "results", "plan", "ls", "demo", "pictures", "serve")
+COMMANDS = ("adapt", "extract", "features", "bench", "results", "plan", "ls", "demo", "reproduce", "pictures", "serve")
 
 
 def run(argv: Sequence[str] | None) -> int:
@@ -140,4 +140,5 @@ def _root(version: Version = False) -> None:
     kedge serve photos --classes "cat, dog"           label it in the browser: correct a few, and the rest follows
     kedge extract photos --classes "cat, dog"         encode images once, into a feature file
     kedge bench birds.safetensors --scenario low      compare methods on labelled features
+    kedge reproduce --root data --dry-run             the StatA paper's experiments, with its figures beside ours
     """

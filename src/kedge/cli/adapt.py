@@ -14,7 +14,7 @@ import typer
 from .._version import __version__
 from ..errors import SettingError
 from ..ranges import MOST_IMAGES, whole
-from ..words import count, first_few, percent
+from ._adapt_summary import show_classes, show_review, show_summary
 from ._app import (
     ClassNames,
     Device,
@@ -29,14 +29,11 @@ from ._app import (
     Workers,
     app,
 )
-from ._show import print_json, show_skipped, stdout, tell, tell_table
+from ._show import print_json, show_skipped, stdout, tell
 
 if TYPE_CHECKING:
     from ..features.text_head import TextHead
 
-SHOWN_LABELS = 10  # the most frequent ones
-SHOWN_CLASSES = 5  # those most in doubt
-UNSETTLED = 0.05  # change of a probability in the last iteration that is worth a word
 JSON_REVIEW = 20  # images worth a look, if --review does not say how many
 
 
@@ -71,7 +68,21 @@ def adapt(
     force: Annotated[
         bool, typer.Option("--force", help="Replace other features in the file of --keep-features.")
     ] = False,
-    out: Annotated[str, typer.Option(metavar="FILE", help=".csv, .json or .parquet file; -: CSV on stdout.")] = "-",
+    out: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="-: CSV on stdout. x.csv, .json or .parquet: a table. x.labelstudio.json: tasks for Label Studio. "
+            "x.fiftyone.json: labels for FiftyOne. metadata.csv or metadata.jsonl: for Hugging Face's imagefolder.",
+        ),
+    ] = "-",
+    image_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="With .labelstudio.json: what comes before an image's path. Default: /data/local-files/?d=FOLDER/",
+        ),
+    ] = None,
     sort_into: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A new folder: copy the images into its sub-folders by label.")
     ] = None,
@@ -86,7 +97,10 @@ def adapt(
     ] = None,
     known: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help='CSV: image,label ("none" allowed); or kedge\'s own, with true_label.'),
+        typer.Option(
+            metavar="FILE",
+            help='CSV: image,label ("none" allowed); or kedge\'s own, with true_label. Or JSON from Label Studio.',
+        ),
     ] = None,
     reject: Annotated[
         float | None,
@@ -124,6 +138,7 @@ def adapt(
     Example: kedge adapt photos --classes "cat, dog, bird" --sort-into sorted --out labels.csv
     Example: kedge adapt photos.safetensors --images photos --sort-into sorted
     Example: kedge adapt photos.safetensors --present found.csv --known labels.csv --review 20
+    Example: kedge adapt photos --classes names.txt --out photos.labelstudio.json
     """
     from .. import progress
     from ..encoders.encoder import DEFAULT
@@ -135,9 +150,10 @@ def adapt(
     from ..images.sources import FEATURES, image_set
     from ..labelling.class_file import check_class_file, read_present, write_classes
     from ..labelling.classify import classify, label
+    from ..labelling.exports.asked import Asked
+    from ..labelling.exports.kinds import check_output, kind_of
     from ..labelling.findings import class_rows, review_rows
     from ..labelling.known_file import read_known
-    from ..labelling.predictions import check_output
     from ..labelling.solving import checked_threshold
     from ..labelling.sorting import check_target
     from ..labelling.sorting import sort_into as sort
@@ -145,7 +161,9 @@ def adapt(
     from ..methods.registry import build, find_method, parse_method
     from ..methods.settings import parse, settings_of
 
-    file = None if out == "-" else check_output(out)
+    if out == "-":
+        _refuse({"image_url": image_url}, "for --out FILE.labelstudio.json")
+    file = None if out == "-" else check_output(out, Asked(raw_csv, all_rows, image_url))
     name = parse_method(method)["name"]
     chosen = build(method, parse(find_method(name), set_ or [], name))
     if classes_out:
@@ -154,7 +172,9 @@ def adapt(
     said: dict[str, Any] = {"reject": checked_threshold(reject, "--reject")}
 
     def read_said(head: TextHead, images: Sequence[str | int], skipped: Iterable[str] = ()) -> None:
-        """Read what the user says of these classes and images."""
+        """Read what the user says of these classes and images; can they be written as the user wants them?"""
+        if file:
+            kind_of(file).check(images, head.class_names)
         said["present"] = read_present(present, absent, head)
         said["known"] = None if known is None else read_known(known, images, head, skipped, said["present"])
 
@@ -203,7 +223,7 @@ def adapt(
         if sort_into:  # before the rows are written, since it may fail
             sort(predictions, sort_into, images)
         if file:
-            predictions.write(file, raw_csv, all_rows)
+            predictions.write(file, raw_csv, all_rows, image_url)
         if classes_out:
             write_classes(predictions, classes_out, raw_csv)
     if as_json:
@@ -214,14 +234,15 @@ def adapt(
         with stdout() as rows_out:
             predictions.write_csv(rows_out, raw_csv, all_rows)
     if not quiet:
-        _show_summary(summary)
+        show_summary(summary)
         if known and not said["known"]:
             tell(f"note: {known} has no label for any of these images")
-        _show_classes(summary["classes_found"], classes_out)
+        show_classes(summary["classes_found"], classes_out)
         if review:
-            _show_review(summary["review"])
+            show_review(summary["review"])
         show_skipped(predictions.skipped)
-        for made in filter(None, (file, sort_into, keep_features, classes_out)):
+        written = kind_of(file).files(file) if file else ()
+        for made in filter(None, (*written, sort_into, keep_features, classes_out)):
             tell(f"→ {made}")
         tell(summary["verdict"]["sentence"])
 
@@ -232,57 +253,3 @@ def _refuse(options: Mapping[str, Any], reason: str) -> None:
         if value is not None:
             flag = "--" + name.replace("_", "-")
             raise SettingError(f"{flag} is {reason}. Leave {flag} out.")
-
-
-def _show_summary(summary: Mapping[str, Any]) -> None:
-    images, changed = summary["images"], summary["changed"]
-    encoded = f"encoded in {summary['encoding_seconds']:.2f} s, " if "encoding_seconds" in summary else ""
-    can_occur = f" ({summary['present']:,} can occur)" if summary["present"] < summary["classes"] else ""
-    tell(
-        f"{count(images, 'image')}, {count(summary['classes'], 'class')}{can_occur}, method {summary['method']}: "
-        f"{count(changed, 'label')} changed ({percent(changed / images)}), "
-        f"{encoded}labelled in {summary['seconds']:.2f} s"
-    )
-    tell("labels: " + first_few([f"{name} {times:,}" for name, times in summary["label_counts"].items()], SHOWN_LABELS))
-    if summary["known"]:
-        tell(f"known: {count(summary['known'], 'label')}")
-    if summary["none_of_these"]:
-        tell(
-            f"none of these: {count(summary['none_of_these'], 'image')} ({percent(summary['none_of_these'] / images)})"
-        )
-    if summary["accuracy"] is not None:
-        before, after = summary["zero_shot_accuracy"], summary["accuracy"]
-        tell(f"accuracy: {percent(before)} zero-shot, {percent(after)} adapted")
-    if "recall" in summary:
-        tell(f"approximate neighbour search, recall {percent(summary['recall'])}")
-    if "outside" in summary:
-        tell(
-            f"{summary['candidates']} candidate classes per image, {percent(summary['outside'])} of the probability "
-            "outside them"
-        )
-    if summary.get("change", 0) > UNSETTLED:
-        tell(f"after {count(summary['iterations'], 'iteration')} probabilities still moved by {summary['change']:.2g}")
-
-
-def _show_classes(rows: Sequence[Mapping[str, Any]], file: Path | None) -> None:
-    if not rows:
-        tell("no class found")
-        return
-    more = f"; all {f'in {file}' if file else 'with --classes-out'}" if len(rows) > SHOWN_CLASSES else ""
-    tell(f"{count(len(rows), 'class')} found; worth a look (the least evidence from zero-shot first{more}):")
-    tell_table(
-        [
-            {
-                "class": row["class"],
-                "count": f"{row['count']:.1f}",
-                "evidence": f"{row['evidence']:.2f}",
-                "example": row["example"],
-            }
-            for row in rows[:SHOWN_CLASSES]
-        ]
-    )
-
-
-def _show_review(rows: Sequence[Mapping[str, Any]]) -> None:
-    tell("images most worth a look (if one that is typical is wrong, its class may not be there):")
-    tell_table([{**row, "probability": f"{row['probability']:.2f}"} for row in rows])

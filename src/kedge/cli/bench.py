@@ -158,6 +158,7 @@ def bench(
         cells = count(len(outcome.cells), "cell")
         tell(f"{cells}: {outcome.ran} run, {outcome.already} done before → {outcome.folder}")
         tell(f"to show them: kedge table {outcome.folder}")
+        tell(f"as a page, with tail accuracy and calibration: kedge report {outcome.folder}")
 
 
 def _about(record: Record) -> dict[str, Any]:

@@ -32,15 +32,8 @@ def pictures(
     """
     from ..encoders.tiny import PICTURES_SEED, bundled_classes
     from ..encoders.tiny import pictures as unpack
-    from ..files import check_writable, written_by_rename
-    from ..images.image_set import readable
 
-    if names:
-        check_writable(names)
-    unpack(folder, classes, PICTURES_SEED if seed is None else seed)
+    unpack(folder, classes, PICTURES_SEED if seed is None else seed, names)
     tell(f"simulated pictures of {count(classes, 'class')} → {folder}")
     if names:
-        everything = [readable(name) for name in bundled_classes()]
-        with written_by_rename(names) as temporary:
-            temporary.write_text("\n".join(everything) + "\n", encoding="utf-8")
-        tell(f"{count(len(everything), 'class name')} → {names}")
+        tell(f"{count(len(bundled_classes()), 'class name')} → {names}")

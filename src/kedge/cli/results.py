@@ -26,7 +26,9 @@ def table(
     ] = "dataset",
     value: Annotated[
         str,
-        typer.Option(metavar="SCORE", help="accuracy, gain, macro, harmed, worst, calibration_error, feedback_gain, …"),
+        typer.Option(
+            metavar="SCORE", help="accuracy, gain, tail, macro, harmed, worst, calibration_error, feedback_gain, …"
+        ),
     ] = "accuracy",
     format: Annotated[str, typer.Option(metavar="KIND", help="text, md, csv, json or latex.")] = "text",
     raw_csv: RawCsv = False,
@@ -35,6 +37,14 @@ def table(
 
     Rows and columns can be any field of the records. If dataset, encoder and settings match a published result,
     the published accuracy and the difference follow. A missing cell is shown as –.
+
+    \b
+    Scores (zero_shot_… is zero-shot on the same images):
+      accuracy, zero_shot, gain              gain: accuracy minus zero-shot
+      tail, zero_shot_tail, tail_gain        the worst tenth of tasks, each by its own worst tasks
+      calibration_error, zero_shot_calibration_error      before: zero-shot, after: the method
+      harmed, worst                          share of batches below zero-shot; the worst of them
+      macro, accuracy_per_image, unaided, feedback_gain, seconds, seconds_per_batch, …
 
     \b
     Example: kedge table kedge-bench --rows scenario --cols label --value gain
@@ -46,7 +56,7 @@ def table(
     tables = pivot(load_records(results), rows, cols, value)
     with stdout() as out:
         out.write(render(tables, format, raw_csv))
-    for note in (note for table in tables for note in table.notes):
+    for note in dict.fromkeys(note for table in tables for note in table.notes):
         tell(f"note: {note}")
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import FileError, KedgeError
-from ..files import writing
-from ..images.image_set import ImageSet, same_name
+from ..files import check_writable, writing, written_by_rename
+from ..images.image_set import ImageSet, readable, same_name
 from ..progress import notice
 from ..ranges import seed_number, whole
 from ..words import count, first_few, without_middle
@@ -74,12 +74,15 @@ def some_classes(number: int, seed: int) -> list[str]:
     return [folders[i] for i in np.random.default_rng(seed_number(seed)).permutation(len(folders))[:number]]
 
 
-def pictures(place: str | Path, classes: int = 20, seed: int = PICTURES_SEED) -> Path:
-    """Unpack some of the bundled pictures into a folder, to try kedge on: `place`/class/number.jpg, 20 of each class.
+def pictures(place: str | Path, classes: int = 20, seed: int = PICTURES_SEED, names: str | Path | None = None) -> Path:
+    """Unpack some of the bundled pictures into a folder, to try kedge on: `place`/class/number.webp, 20 of each class.
 
     classes: how many of the 178, drawn at random. The pictures are simulated: drawings, photographed by a program.
+    names: a file to write the names of all 178 classes to, one per line.
     """
     place, wanted = Path(place), some_classes(classes, seed)
+    if names is not None:
+        check_writable(names)
     if os.path.exists(place):
         others = [place] if not place.is_dir() else [one for one in sorted(place.iterdir()) if one.name not in wanted]
         if others:
@@ -87,7 +90,11 @@ def pictures(place: str | Path, classes: int = 20, seed: int = PICTURES_SEED) ->
                 f"cannot unpack pictures into {place}: it has {others[0].name!r}, which is not one of them. "
                 "Name a new folder."
             )
-    return unpack(place, wanted)
+    unpack(place, wanted)
+    if names is not None:
+        with written_by_rename(names) as temporary:
+            temporary.write_text("\n".join(map(readable, bundled_classes())) + "\n", encoding="utf-8")
+    return place
 
 
 def _folder(entry: zipfile.ZipInfo) -> str:

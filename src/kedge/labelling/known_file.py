@@ -1,12 +1,14 @@
-"""Labels that a person gave, from a CSV file: `kedge adapt photos --known known.csv`.
+"""Labels that a person gave, from a file: `kedge adapt photos --known known.csv`.
 
     image,label              a class or "none"; a row without a label says nothing
     red/17.jpg,heron
     red/18.jpg,none
 
 Or what `kedge adapt` wrote, with its column true_label filled in here and there: then `label` is a prediction and is
-not read. An image is found by its path, or else, as folders move, by the end of its path: one of the two paths must end
-in the whole other one, and there must be one such image only.
+not read. Or a .json file that Label Studio exported: see `exports.label_studio`.
+
+An image is found by its path, or else, as folders move, by the end of its path: one of the two paths must end in the
+whole other one, and there must be one such image only.
 """
 
 from __future__ import annotations
@@ -20,9 +22,9 @@ from ..errors import FileError, did_you_mean
 from ..features.text_head import TextHead
 from ..images.tables import read_table
 from ..methods.given import NONE, class_numbers
-from .result import NO_CLASS_NAME
+from .exports.label_studio import Said, read_export
+from .result import NONE_WORDS
 
-NONE_WORDS = ("none", NO_CLASS_NAME)
 SUGGESTED = 5000  # a name like one of so many can be suggested at once
 
 
@@ -37,25 +39,14 @@ def read_known(
 
     skipped: images that could not be read; their rows are left out. present: the classes that can occur; None: all.
     """
-    table = read_table(path)
-    table.require("image", "image,label")
-    own = "true_label" in table.columns
-    if not own:
-        table.require("label", "image,label")
-        if "probability" in table.columns:
-            raise FileError(
-                f"{path} has labels that kedge predicted, and no column true_label. Write what you know into a column "
-                "of that name, or keep only the columns image and label."
-            )
+    unit, said = _said(Path(path))
     paths, left_out = _Paths(images), _Paths(tuple(skipped))
     numbers: dict[str, int] = {}  # by label
     known: dict[int, int] = {}
-    rows: dict[int, tuple[int, str, str]] = {}  # by image: line, path and label
-    for line, row in table.rows:
-        image, label = row["image"], row["true_label" if own else "label"]
-        if not label:
-            continue
-        where = f"{path}, line {line}"
+    seen: dict[int, Said] = {}  # by image
+    for each in said:
+        place, image, label = each
+        where = f"{path}, {unit} {place}"
         found = paths.find(image)
         if not found and left_out.find(image):
             continue
@@ -68,18 +59,36 @@ def read_known(
                     f"{where}: the image {image!r} is known to be {label!r}, which is not among the classes that can "
                     "occur. Add it to those, or correct the label."
                 )
-        before = rows.setdefault(found[0], (line, image, label))
-        if before[1] != image:
+        before = seen.setdefault(found[0], each)
+        both = f"{path}, {unit}s {before.place} and {place}"
+        if before.image != image:
             raise FileError(
-                f"{path}, lines {before[0]} and {line}: both {before[1]!r} and {image!r} could be the image "
+                f"{both}: both {before.image!r} and {image!r} could be the image "
                 f"{str(images[found[0]])!r}. Write its path in full."
             )
         if known.setdefault(found[0], numbers[label]) != numbers[label]:
             raise FileError(
-                f"{path}, lines {before[0]} and {line}: the image {image!r} is {before[2]!r} and {label!r}. "
-                "Remove one of the lines."
+                f"{both}: the image {image!r} is {before.label!r} and {label!r}. Remove one of the {unit}s."
             )
     return known
+
+
+def _said(path: Path) -> tuple[str, Iterable[Said]]:
+    """What a place in the file is called, and what the file says of images."""
+    if path.suffix.lower() == ".json":
+        return "task", read_export(path)
+    table = read_table(path)
+    table.require("image", "image,label")
+    own = "true_label" in table.columns
+    if not own:
+        table.require("label", "image,label")
+        if "probability" in table.columns:
+            raise FileError(
+                f"{path} has labels that kedge predicted, and no column true_label. Write what you know into a column "
+                "of that name, or keep only the columns image and label."
+            )
+    rows = ((str(line), row["image"], row["true_label" if own else "label"]) for line, row in table.rows)
+    return "line", (Said(*row) for row in rows if row[-1])
 
 
 def _class_number(label: str, head: TextHead, where: str) -> int:
@@ -97,7 +106,7 @@ def _unclear(image: str, found: Sequence[int], images: Sequence[str | int]) -> s
         some = " and ".join(repr(str(images[i])) for i in found[:2])
         return f"{image!r} could be {len(found)} images, among them {some}. Write more of its path."
     near = did_you_mean(image, map(str, images)) if len(images) <= SUGGESTED else ""
-    return f"there is no image {image!r}{near or '. Correct it, or remove the line.'}"
+    return f"there is no image {image!r}{near or '. Correct it, or leave it out.'}"
 
 
 class _Paths:

@@ -31,31 +31,15 @@ from typing import Any, TextIO
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import FileError, InputError, MissingExtra
+from ..answers.calibration import Reliability
+from ..errors import InputError
 from ..features.feature_set import FeatureSet
-from ..files import check_writable, written_by_rename
-from ..words import count, percent, write_csv, write_json
+from ..words import count, percent
+from .exports import kinds, tables
+from .exports.asked import Asked
 from .result import NO_CLASS, NO_CLASS_NAME, Result
 
-SUFFIXES = (".csv", ".json", ".parquet")
 SHOWN = 5  # images that `print(predictions)` lists
-
-
-def check_output(path: str | Path) -> Path:
-    """Raise FileError if `Predictions.write` cannot write to this path: called before any work."""
-    path = check_writable(path)
-    if path.suffix.lower() not in SUFFIXES:
-        found = f"the suffix {path.suffix!r}" if path.suffix else "no suffix"
-        raise FileError(f"cannot write {path}: it has {found}. Choose from {', '.join(SUFFIXES)}, or - for stdout.")
-    if path.suffix.lower() == ".parquet":
-        try:
-            import pyarrow.parquet  # noqa: F401
-        except ImportError as error:
-            raise MissingExtra(
-                f"cannot write {path}: pyarrow is not installed. "
-                'Install it with: pip install "kedge[parquet]"; or write .csv or .json.'
-            ) from error
-    return path
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -171,13 +155,22 @@ class Predictions:
             yield {**dict.fromkeys(plain), "image": image}
 
     def summary(self) -> dict[str, Any]:
-        """What the method reports, and counts. Accuracies are from 0 to 1, of the images whose label no person gave;
-        None without true labels.
+        """What the method reports, and counts. Accuracies and calibration errors are from 0 to 1, of the images whose
+        label no person gave; None without true labels. A calibration error is of the most probable class.
         """
-        truth, asked = self.features.labels, self.result.answer.unknown.cpu()
+        asked = self.result.answer.unknown.cpu()
+        truth = self.features.labels if bool(asked.any()) else None
 
         def accuracy(labels: Tensor) -> float | None:
-            return None if truth is None or not bool(asked.any()) else float((labels == truth)[asked].double().mean())
+            return None if truth is None else float((labels == truth)[asked].double().mean())
+
+        def calibration(probs: Tensor) -> float | None:
+            if truth is None:
+                return None
+            confidence, classes = (found.cpu() for found in probs.max(dim=1))
+            reliability = Reliability.empty()
+            reliability.add(confidence[asked].double().numpy(), (classes == truth)[asked].numpy())
+            return reliability.error()
 
         return {
             **self.result.info,
@@ -190,23 +183,24 @@ class Predictions:
             "label_counts": dict(Counter(self.names).most_common()),
             "zero_shot_accuracy": accuracy(self.zero_shot_labels),
             "accuracy": accuracy(self.labels),
+            "zero_shot_calibration_error": calibration(self.result.zero_shot),
+            "calibration_error": calibration(self.result.probs),
         }
 
-    def write(self, path: str | Path, raw_csv: bool = False, all_rows: bool = False) -> None:
-        """Write the rows to a .csv (see `write_csv`), .json (an array of objects) or .parquet file.
+    def to_pandas(self) -> Any:
+        """The columns as a pandas DataFrame; needs the extra `pandas`."""
+        return tables.data_frame(self)
 
-        all_rows: with a row for each image that could not be read; its label is empty.
+    def write(
+        self, path: str | Path, raw_csv: bool = False, all_rows: bool = False, image_url: str | None = None
+    ) -> None:
+        """Write the labels to a file. Its name says how: .csv, .json, .parquet, .labelstudio.json, .fiftyone.json,
+        metadata.csv or metadata.jsonl (see `labelling.exports.kinds`).
+
+        all_rows: in tables, also a row for each image that could not be read; its label is empty. raw_csv: see
+        `write_csv`. image_url: for Label Studio, what comes before the path of an image (see `exports.label_studio`).
         """
-        path = check_output(path)
-        with written_by_rename(path) as temporary:
-            if path.suffix.lower() == ".parquet":
-                self._write_parquet(temporary, all_rows)
-                return
-            with temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-                if path.suffix.lower() == ".csv":
-                    self.write_csv(file, raw_csv, all_rows)
-                else:
-                    write_json(file, self.rows(all_rows))
+        kinds.write(self, path, Asked(raw_csv, all_rows, image_url))
 
     def write_csv(self, file: TextIO, raw: bool = False, all_rows: bool = False) -> None:
         """Write the rows as CSV to an open text file.
@@ -214,22 +208,7 @@ class Predictions:
         Text that begins with = + - @, a tab or a return gets a ' in front, so that no spreadsheet takes it for a
         formula; `raw` leaves it as it is.
         """
-        write_csv(file, list(self.columns), self.rows(all_rows), raw)
-
-    def _write_parquet(self, file: Path, all_rows: bool) -> None:
-        import pyarrow
-        import pyarrow.parquet
-
-        images = [_as_utf8(name) if isinstance(name, str) else name for name in self.columns["image"]]
-        types = {"runner_up": pyarrow.string(), "review_rank": pyarrow.int64(), "true_label": pyarrow.string()}
-        columns = {**self.columns, "image": images}
-        table = pyarrow.table({name: pyarrow.array(column, types.get(name)) for name, column in columns.items()})
-        if all_rows:
-            skipped = pyarrow.table(
-                {"image": pyarrow.array(map(_as_utf8, self.skipped), table.schema.field("image").type)}
-            )
-            table = pyarrow.concat_tables([table, skipped], promote_options="default")
-        pyarrow.parquet.write_table(table, file)
+        tables.csv_rows(self, file, Asked(raw, all_rows))
 
     def _in_words(self, i: int) -> str:
         """`photos/1.jpg: cat (0.98), zero-shot dog (0.51)`; without the second half if they are the same class."""
@@ -239,11 +218,6 @@ class Predictions:
             text += f" ({float(self.result.probs[i, label]):.2f})"
         name = self.features.head.class_names[before]
         return text if label == before else f"{text}, zero-shot {name} ({float(self.result.zero_shot[i, before]):.2f})"
-
-
-def _as_utf8(name: str) -> str:
-    r"""A file name that is not UTF-8 as the other formats have it: `a\udcff.jpg`."""
-    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _highest(probs: Tensor) -> NDArray[Any]:

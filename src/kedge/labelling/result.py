@@ -9,6 +9,7 @@ On a stream, everything concerns the last batch alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Generic
@@ -27,6 +28,12 @@ from ..words import count
 
 NO_CLASS = -1  # in labels: the image shows none of the classes
 NO_CLASS_NAME = "none of these"
+NONE_WORDS = (NO_CLASS_NAME, "none")  # what a person may write for it, unless a class is called so
+
+
+def none_word(class_names: Sequence[str], words: Sequence[str] = NONE_WORDS) -> str | None:
+    """The first word for "none of these" that is no class; None if classes have them all."""
+    return next((word for word in words if word not in class_names), None)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

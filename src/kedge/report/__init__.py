@@ -7,10 +7,10 @@ A figure without data is left out.
 
     published     published figures that match a record
     pivot         records → tables of any field against any other; formats: as text, Markdown, LaTeX, CSV, JSON
-    scores        records → groups, cells, averages with confidence intervals
+    score         a score with its interval; scores: records → groups and cells
     figures       all figures of a group; ablations, batches and streams draw some of them; drawing: style and export
-    html_tables   the tables of the page; provenance: versions, settings, hashes, failed cells
-    page          the page; assets/ has its style sheet and its script
+    html_tables   the tables of the page; losses: why some methods lose much; provenance: versions, settings, hashes
+    page          the page: headline, contents, a section per group; assets/ has its style sheet and its script
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from ..files import check_writable, written_by_rename
 from ..words import write_csv
 from .drawing import Picture, as_png, as_svg, inlined, look, on_white, style
 from .figures import KEYS, all_figures
-from .page import Placed, page
+from .page import page
 from .scores import Group, collect
+from .section import Placed
 from .streams import along_streams
 
 __all__ = ["draw_stream", "write_report"]

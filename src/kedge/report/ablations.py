@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from .drawing import GREY, INK, MUTED, PALETTE, Looks, Panel, Picture, Rows, canvas, label_lines, shortened, source
-from .scores import ZERO_SHOT, Cell, Group, Score, dataset_order, scenario_order, sweep
+from .score import Score
+from .scores import ZERO_SHOT, Cell, Group, dataset_order, scenario_order, sweep
 from .words import points
 
 STATA, ALPHA, BETA = "stata", 1.0, "hard"  # its defaults: a record lists only settings that differ

@@ -12,7 +12,8 @@ from ..words import count
 from .ablations import alpha, beta
 from .batches import harm, reliability
 from .drawing import INK, Look, Looks, Panel, Picture, Rows, canvas, look, shortened, source
-from .scores import ZERO_SHOT, Cell, Group, Score, dataset_order, label_order, scenario_order
+from .score import Score
+from .scores import ZERO_SHOT, Cell, Group, dataset_order, label_order, scenario_order
 from .streams import along_streams, correlation
 from .words import percent, points, rounded
 

@@ -12,12 +12,14 @@ from ..benchmark.record import Record
 from ..benchmark.scenarios import in_words
 from .drawing import PALETTE, shortened
 from .published import published_for
-from .scores import ZERO_SHOT, Cell, Group, Score, calibration, dataset_order
+from .score import Score
+from .scores import ZERO_SHOT, Cell, Group, calibration, dataset_order, tails
 from .words import percent, plain, points, rounded
 
 Column = tuple[str, Literal["number", "text"]]
 SIMULATED = '<span class="badge">simulated</span>'
 NAME_SHOWN = 36  # characters in the head of a column
+TAIL = "worst tenth of tasks"
 NOTHING = '<td data-value="">–</td>'
 
 
@@ -39,9 +41,9 @@ def table(caption: str, columns: Sequence[Column], rows: Iterable[str], style: s
         for name, kind in columns
     )
     return (
-        '<div class="scroll" tabindex="0" role="group" aria-label="scrollable table">'
+        '<div class="box"><div class="scroll" tabindex="0" role="group" aria-label="scrollable table">'
         f'<table class="{style}"><caption><span>{caption}</span></caption>'
-        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
+        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></div>"
     )
 
 
@@ -56,10 +58,16 @@ def scenario_table(group: Group, scenario: str, colours: dict[str, int], failed:
     } | scores  # every record has zero-shot on its own images: used where zero-shot was not run
     scores[ZERO_SHOT] = before | scores[ZERO_SHOT]
     average = "average"
-    for row in scores.values():
-        if len(row) == len(datasets) > 1:  # an average over fewer datasets could not be compared
-            row[average] = Score.mean(list(row.values()))
-    columns = [average, *datasets] if len(datasets) > 1 else datasets
+    whole = {  # an average over fewer datasets could not be compared
+        label: Score.mean(list(row.values())) for label, row in scores.items() if len(row) == len(datasets)
+    }
+    if whole.keys() == {ZERO_SHOT} < scores.keys():
+        whole = {}  # zero-shot's averages alone compare with nothing
+    if len(datasets) > 1:
+        for label, score in whole.items():
+            scores[label][average] = score
+    columns = [average, *datasets] if whole and len(datasets) > 1 else datasets
+    has_tail, place = any(score.tail is not None for score in whole.values()), 1 + (average in columns)
     ranks = {c: _ranks({label: row[c].accuracy for label, row in scores.items() if c in row}) for c in columns}
     usual = group.usual_plans(scenario)
     broken = {(plain(r.label), plain(r.dataset)) for r in failed if plain(r.scenario) == scenario}
@@ -71,12 +79,14 @@ def scenario_table(group: Group, scenario: str, colours: dict[str, int], failed:
             other = cell is not None and cell.plans != usual[column]
             odd |= other
             if column in row:
-                below = (_paper(cell) if cell else "") + "†" * other
-                html.append(_score(row[column], ranks[column].get(label), label, column == average, below))
+                marks = "†" * other, _paper(cell) if cell else ""
+                html.append(_score(row[column], ranks[column].get(label), label, column == average, *marks))
             elif (label, column) in broken:
                 html.append('<td data-value=""><a href="#failed">failed</a></td>')
             else:
                 html.append(NOTHING)
+        if has_tail:
+            html.insert(place, _tail(whole.get(label), label))
         rows.append(f"<tr>{''.join(html)}</tr>")
     tasks = sorted({sum(r.tasks for r in cell.records) for found in cells.values() for cell in found.values()})
     number = " or ".join(f"{each:,}" for each in tasks)
@@ -84,7 +94,10 @@ def scenario_table(group: Group, scenario: str, colours: dict[str, int], failed:
     caption = f"{escaped('; '.join(filter(None, about)))}.{badge(group.simulated)}"
     if odd:
         caption += " † scored on different tasks from the rest of the column: compare gains, not accuracies."
-    return table(caption, [("method", "text"), *((column, "number") for column in columns)], rows)
+    shown: list[Column] = [("method", "text"), *((column, "number") for column in columns)]
+    if has_tail:
+        shown.insert(place, (TAIL, "number"))
+    return table(caption, shown, rows)
 
 
 def _ranks(accuracies: dict[str, float]) -> dict[str, int]:
@@ -104,15 +117,23 @@ def _name(label: str, colours: dict[str, int]) -> str:
     return f'<th scope="row"><span class="name">{swatch}{escaped(label)}</span></th>'
 
 
-def _score(score: Score, rank: int | None, label: str, average: bool, below: str) -> str:
-    """One cell: accuracy, gain, interval, published figure."""
+def _score(score: Score, rank: int | None, label: str, average: bool, mark: str, below: str) -> str:
+    """One cell: accuracy, gain, a mark, interval, published figure."""
     accuracy = percent(score.accuracy)
     if rank == 1:
         accuracy = f"<strong>{accuracy}</strong>"
     elif rank == 2:
         accuracy = f"<u>{accuracy}</u>"
-    html = accuracy if label == ZERO_SHOT else f"{accuracy} {_gain(score)}{_interval(score)}"
+    html = accuracy + mark if label == ZERO_SHOT else f"{accuracy} {_gain(score)}{mark}{_interval(score)}"
     return f'<td{" class=mean" * average} data-value="{score.accuracy:.6f}">{html}{below}</td>'
+
+
+def _tail(score: Score | None, label: str) -> str:
+    """One cell: accuracy of the worst tenth of tasks, and how far it is from that of zero-shot's own worst tenth."""
+    if score is None or score.tail is None or score.zero_shot_tail is None:
+        return NOTHING
+    gain = "" if label == ZERO_SHOT else f' <span class="gain">{points(score.tail - score.zero_shot_tail)}</span>'
+    return f'<td class="tail" data-value="{score.tail:.6f}">{percent(score.tail)}{gain}</td>'
 
 
 def _gain(score: Score) -> str:
@@ -138,11 +159,12 @@ def _paper(cell: Cell) -> str:
 
 
 def summary_table(group: Group, colours: dict[str, int]) -> str:
-    """One row per method over all its cells: gain, harm, calibration, time."""
+    """One row per method over all its cells: gain, tail accuracy, harm, calibration, time."""
     columns: list[Column] = [
         ("method", "text"),
         ("mean gain, points", "number"),
         ("cells better, unclear, worse", "number"),
+        (f"{TAIL}, %", "number"),
         ("batches made worse, %", "number"),
         ("worst batch, points", "number"),
         ("calibration error, points", "number"),
@@ -152,7 +174,9 @@ def summary_table(group: Group, colours: dict[str, int]) -> str:
     rows = [_summary(label, [cell for cell in group.adapted if cell.label == label], colours) for label in labels]
     caption = (
         "Each method over all its cells. A cell is one dataset in one scenario. It counts as better or worse if the "
-        "95 % interval of its gain excludes 0, otherwise as unclear."
+        "95 % interval of its gain excludes 0, otherwise as unclear. Arrows lead from zero-shot to the method on the "
+        "same images. “Worst tenth of tasks” is the mean accuracy of each one’s own worst tasks, in cells of more than "
+        "one task; the calibration error says how far probabilities are from the share of correct labels."
     )
     if len(set(Counter(cell.label for cell in group.adapted).values())) > 1:
         caption += " The methods did not run on the same cells, so compare them in the tables below."
@@ -168,9 +192,10 @@ def _summary(label: str, cells: Sequence[Cell], colours: dict[str, int]) -> str:
     return (
         f'<tr>{_name(label, colours)}<td data-value="{score.gain:.6f}">{_gain(score)}{_interval(score)}</td>'
         f'<td data-value="{sum(signs)}">{signs.count(1)}, {signs.count(0)}, {signs.count(-1)}</td>'
+        + _change(tails(cell.score for cell in cells))
         + _number(_harmed(records), percent)
         + _number(min(worst, default=None), points)
-        + _calibration(records)
+        + _change(calibration(records))
         + _number(median(times) if times else None, rounded)
         + "</tr>"
     )
@@ -186,9 +211,9 @@ def _number(value: float | None, shown: Callable[[float], str]) -> str:
     return NOTHING if value is None else f'<td data-value="{value:.6g}">{shown(value)}</td>'
 
 
-def _calibration(records: Sequence[Record]) -> str:
-    errors = calibration(records)
-    if errors is None:
+def _change(found: tuple[float, float] | None) -> str:
+    """From zero-shot to the method: `12.0 → 4.1`."""
+    if found is None:
         return NOTHING
-    before, after = errors
+    before, after = found
     return f'<td data-value="{after:.6g}">{percent(before)} → {percent(after)}</td>'

@@ -35,6 +35,8 @@ _PERCENT, _POINTS = Value("%", 100, ".1f"), Value("points", 100, "+.1f")
 VALUES: dict[str, Value] = {
     **dict.fromkeys(("accuracy", "zero_shot", "accuracy_per_image", "zero_shot_per_image"), _PERCENT),
     **dict.fromkeys(("gain", "gain_low", "gain_high", "worst"), _POINTS),
+    **dict.fromkeys(("tail", "zero_shot_tail"), _PERCENT),
+    "tail_gain": _POINTS,  # tail − zero_shot_tail, each by its own worst tasks
     **dict.fromkeys(("macro", "zero_shot_macro", "harmed"), _PERCENT),
     "unaided": _PERCENT,
     "feedback_gain": _POINTS,  # accuracy − unaided
@@ -47,8 +49,11 @@ VALUES: dict[str, Value] = {
     "batches": Value("", 1, ".0f"),
 }
 FIELDS = ("label", *(f.name for f in fields(Record) if f.name != "series"))
+_DIFFERENCES = {"feedback_gain": ("accuracy", "unaided"), "tail_gain": ("tail", "zero_shot_tail")}
+_TAILS = ("tail", "zero_shot_tail", "tail_gain")
 _METHOD = ("label", "method", "settings")
 _APART = ("scenario", "encoder", "simulated", "dataset", "label")  # each in a table of its own
+SINGLE = "where a cell has one task, its tail accuracy is its accuracy"
 _SAME = ("tasks", "features_hash", "kedge", "torch", "machine")  # averaged if they differ, with a note
 
 
@@ -136,8 +141,12 @@ def _table(records: Sequence[Record], about: dict[str, str], rows: str, cols: st
         value=value,
         columns=tuple(columns),
         lines=lines,
-        notes=tuple(_notes(cells, {rows, cols})),
+        notes=(*_notes(cells, {rows, cols}), *([SINGLE] if value in _TAILS and _single(records) else [])),
     )
+
+
+def _single(records: Sequence[Record]) -> bool:
+    return any(record.tasks == 1 and record.error is None for record in records)
 
 
 def _line(name: str, cells: Sequence[Sequence[Record]], value: str) -> Line:
@@ -159,8 +168,9 @@ def _value(record: Record, name: str) -> float | None:
     """A score in the unit it is shown in."""
     if name == "seconds_per_batch":
         found = None if record.seconds is None or not record.batches else record.seconds / record.batches
-    elif name == "feedback_gain":
-        found = None if record.accuracy is None or record.unaided is None else record.accuracy - record.unaided
+    elif name in _DIFFERENCES:
+        one, other = (getattr(record, part) for part in _DIFFERENCES[name])
+        found = None if one is None or other is None else one - other
     else:
         found = getattr(record, name)
     return None if found is None else VALUES[name].scale * found

@@ -1,4 +1,4 @@
-"""Records grouped for tables and figures, and scores with confidence intervals that can be averaged.
+"""Records grouped for tables and figures.
 
     records → Group (one encoder, simulated or real features) → Cell (one method, dataset and scenario)
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,69 +22,11 @@ from ..benchmark.scenarios import Batches, find_scenario
 from ..errors import KedgeError
 from .pivot import order
 from .published import encoder_shown
+from .score import Score
 from .words import plain
 
 ZERO_SHOT = "zero-shot"
 NEEDED = ("accuracy", "zero_shot", "gain")
-
-
-@dataclass(frozen=True)
-class Score:
-    """Shares between 0 and 1. low, high: the 95 % interval of the gain; both equal the gain if there is no interval."""
-
-    accuracy: float
-    zero_shot: float
-    gain: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, record: Record) -> Score:
-        """The score of one record."""
-        assert record.accuracy is not None
-        assert record.zero_shot is not None
-        assert record.gain is not None
-        low = record.gain if record.gain_low is None else record.gain_low
-        high = record.gain if record.gain_high is None else record.gain_high
-        return cls(record.accuracy, record.zero_shot, record.gain, low, high)
-
-    @classmethod
-    def mean(cls, scores: Sequence[Score], weights: Sequence[float] | None = None) -> Score:
-        """The (weighted) mean of independent scores. Interval widths add in quadrature, each side on its own."""
-        weights = weights or [1.0] * len(scores)
-        share = [weight / sum(weights) for weight in weights]
-
-        def average(values: Iterable[float]) -> float:
-            return sum(w * value for w, value in zip(share, values, strict=True))
-
-        def side(errors: Iterable[float]) -> float:
-            return math.sqrt(sum((w * error) ** 2 for w, error in zip(share, errors, strict=True)))
-
-        gain = average(s.gain for s in scores)
-        return cls(
-            average(s.accuracy for s in scores),
-            average(s.zero_shot for s in scores),
-            gain,
-            gain - side(s.gain - s.low for s in scores),
-            gain + side(s.high - s.gain for s in scores),
-        )
-
-    @property
-    def before(self) -> Score:
-        """Zero-shot on the same images, as a score."""
-        return Score(self.zero_shot, self.zero_shot, 0.0, 0.0, 0.0)
-
-    @property
-    def has_interval(self) -> bool:
-        """Is there an interval? It needs more than one task."""
-        return self.low < self.high
-
-    @property
-    def sign(self) -> int:
-        """1: better than zero-shot; −1: worse; 0: the interval contains 0, or the gain is exactly 0."""
-        if self.has_interval and self.low <= 0 <= self.high:
-            return 0
-        return (self.gain > 0) - (self.gain < 0)
 
 
 @dataclass(frozen=True)
@@ -274,6 +216,15 @@ def calibration(records: Iterable[Record]) -> tuple[float, float] | None:
     if not known:
         return None
     return sum(b * n for b, _, n in known) / total, sum(a * n for _, a, n in known) / total
+
+
+def tails(scores: Iterable[Score]) -> tuple[float, float] | None:
+    """Tail accuracy of zero-shot and of the method: means over the cells that have one; None if none has."""
+    known = [score for score in scores if score.tail is not None and score.zero_shot_tail is not None]
+    mean = Score.mean(known) if known else None
+    return (
+        None if mean is None or mean.tail is None or mean.zero_shot_tail is None else (mean.zero_shot_tail, mean.tail)
+    )
 
 
 def label_order(label: str) -> Any:

@@ -4,8 +4,8 @@
 |---------------|----------------------------------------------------------------------------------------------------|
 | labels.csv    | all columns of `Predictions`                                                                       |
 | labels.json   | the same as an array of objects                                                                    |
-| metadata.csv  | file_name,label: put it beside the images, and `datasets` loads them as an `imagefolder`. Images   |
-|               | of no class are left out                                                                           |
+| metadata.csv  | file_name,label,probability: put it beside the images, and `datasets` loads them as an             |
+|               | `imagefolder`. Images of no class are left out                                                     |
 | known.csv     | image,label: what the person said, "none" for images of no class; for `kedge adapt --known`        |
 
 `above` leaves out images whose label is neither known nor at least so probable. Text in CSV files that a spreadsheet
@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FileError, InputError, SettingError, did_you_mean
-from ..labelling.known_file import NONE_WORDS
+from ..labelling.exports.asked import Asked
+from ..labelling.exports.kinds import kind_of
 from ..labelling.predictions import Predictions
-from ..labelling.result import NO_CLASS
+from ..labelling.result import NO_CLASS, NO_CLASS_NAME, NONE_WORDS, none_word
 from ..labelling.sorting import sort_into
 from ..methods.given import NONE
 from ..ranges import checked_number
-from ..words import percent, write_csv, write_json
+from ..words import percent, write_csv
 
 KINDS = ("labels.csv", "labels.json", "metadata.csv", "known.csv")
 
@@ -46,30 +47,19 @@ def content(kind: str, predictions: Predictions, above: float | None = None) -> 
     """A file of one of KINDS, and the number of images in it. File names that are not UTF-8 are escaped."""
     if kind not in KINDS:
         raise SettingError(f"unknown export {kind!r}{did_you_mean(kind, KINDS)}")
-    chosen, to = set(accepted(predictions, above)), io.StringIO()
-    if kind.startswith("labels"):
-        rows = [row for number, row in enumerate(predictions.rows()) if number in chosen]
-        if kind == "labels.json":
-            write_json(to, rows)
-        else:
-            write_csv(to, list(predictions.columns), rows)
-    elif kind == "metadata.csv":
-        pairs = zip(predictions.image_names, predictions.names, predictions.labels.tolist(), strict=True)
-        rows = [
-            {"file_name": image, "label": name}
-            for number, (image, name, label) in enumerate(pairs)
-            if number in chosen and label != NO_CLASS
-        ]
-        write_csv(to, ("file_name", "label"), rows, raw=True)  # a program looks for files of exactly these names
-    else:
+    to = io.StringIO()
+    if kind == "known.csv":
         rows = _known_rows(predictions)
         write_csv(to, ("image", "label"), rows)
-    return to.getvalue().encode(errors="backslashreplace"), len(rows)
+        written = len(rows)
+    else:
+        written = kind_of(kind).write(predictions, to, Asked(only=set(accepted(predictions, above))))
+    return to.getvalue().encode(errors="backslashreplace"), written
 
 
 def _known_rows(predictions: Predictions) -> list[dict[str, Any]]:
     names = predictions.features.head.class_names
-    none = next((word for word in NONE_WORDS if word not in names), NONE_WORDS[-1])  # a class may be called so
+    none = none_word(names, NONE_WORDS[::-1]) or NO_CLASS_NAME
     given = zip(predictions.image_names, predictions.result.answer.given.tolist(), strict=True)
     return [
         {"image": image, "label": none if label == NONE else names[label]}

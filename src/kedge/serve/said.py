@@ -25,7 +25,7 @@ from typing import TypeAlias
 from ..errors import InputError
 from ..features.text_head import texts
 from ..images.image_set import same_name
-from ..labelling.known_file import NONE_WORDS
+from ..labelling.result import NONE_WORDS
 from ..labelling.solving import checked_threshold
 from ..methods.given import NONE
 from ..words import count, shown

@@ -10,7 +10,7 @@ import { acceptance } from "./views.js";
 const KINDS = [
   { kind: "labels.csv", what: "a table: image, label, probability, zero-shot" },
   { kind: "labels.json", what: "the same for programs" },
-  { kind: "metadata.csv", what: "file_name, label: for an imagefolder data set" },
+  { kind: "metadata.csv", what: "file_name, label, probability: for an imagefolder data set" },
   { kind: "known.csv", what: "your labels alone, for kedge adapt --known", all: true },
 ];
 
