@@ -173,7 +173,7 @@ def test_throughput() -> None:
     if platform.libc_ver()[0] == "glibc":  # elsewhere the environment changes nothing
         pages = size.array // resource.getpagesize()
         assert found["faults"]["plain"] > 10 * pages  # a solve makes 66 such arrays; fewer faults if pages are huge
-        assert found["faults"]["plain_reused"] < 5 * pages
+        assert found["faults"]["plain_reused"] < found["faults"]["plain"] / 2
     assert "MALLOC_MMAP_THRESHOLD_" not in os.environ
     (row,) = aims.rows({"throughput": part({"sizes": [found]})})
     assert row.value == found["ratio"]["kedge"]  # the aim is judged by fresh memory, and the other is named beside it

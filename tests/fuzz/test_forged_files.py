@@ -47,6 +47,10 @@ COMMANDS = {  # of each kind of file; {} is its path
     "grid": ["bench --grid {} --out out/records", "bench --grid {} --dry-run", "bench --grid {} --dry-run --json"],
     "stream": ["features info {}", "adapt {}", "table {}"],
     "plan": ["features info {}", "plan {} --scenario very-low"],
+    "export": [
+        "adapt features.safetensors --known {} --out out/labels.csv",
+        "adapt features.safetensors --known {} --json",
+    ],
     "parts": ["extract photos --encoder tiny -o f.safetensors"],
 }
 COMMANDS["npz"] = COMMANDS["features"]
