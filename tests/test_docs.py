@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shutil
@@ -153,6 +154,18 @@ def test_docstrings_become_restructured_text() -> None:
         "**a, b**", "    one and more note: none", "",
         ".. list-table::", "   :header-rows: 1", "", "   * - k", "     - v", "   * - 1", "     - ``2``\\ ", "",
     ]  # fmt: skip
+
+
+def test_each_parameter_has_a_line_of_its_own() -> None:
+    """`a: one. b: two` would be shown as one parameter; so is what a docstring says of a table in its module."""
+    wrong = []
+    for name in kedge.__all__:
+        thing = getattr(kedge, name)
+        parts = [value for part, value in vars(thing).items() if part[0] != "_"] if inspect.isclass(thing) else []
+        for part in filter(callable, (thing, *(getattr(part, "__func__", part) for part in parts))):
+            text, names = inspect.getdoc(part) or "", "|".join(inspect.signature(part).parameters) or "$^"
+            wrong += re.findall(rf"[^\n]\. (?:{names})(?:, \w+)*: [^\n]*|[^\n]*the module's table[^\n]*", text)
+    assert wrong == []
 
 
 def test_help_becomes_markdown() -> None:

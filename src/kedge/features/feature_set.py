@@ -105,7 +105,15 @@ class FeatureSet:
         provenance: Mapping[str, Any] | None = None,
         normalize: bool = False,
     ) -> FeatureSet:
-        """Check the arrays (shapes as in the module's table) and combine them; `normalize` scales rows to unit norm."""
+        """Check the arrays and combine them.
+
+        image_features: n×d unit rows, any float type.
+        text_features: k×d unit rows, a text prototype per class.
+        labels: n true class numbers, if known; no method sees them.
+        views: n×v×d features of augmented views; view 0 is the image itself.
+        paths: n names of images.
+        normalize: scale rows to unit norm. Otherwise rows without unit norm are an error.
+        """
         x = as_tensor(image_features, "image_features", ndim=2)
         if isinstance(text_features, TextHead):
             head = text_features
