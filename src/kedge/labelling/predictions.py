@@ -116,7 +116,7 @@ class Predictions:
 
     @cached_property
     def columns(self) -> dict[str, Any]:
-        """The columns of the module's table, each a list or numpy array with n entries."""
+        """The columns of a table of labels by name, each a list or numpy array with n entries."""
         result = self.result
         runner_up = result.runner_up.cpu()
         return {
