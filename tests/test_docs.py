@@ -45,7 +45,10 @@ class Links(HTMLParser):
             self.goes.append(found["href"])
         elif tag == "link" and found.get("rel") not in ("canonical", "index", "search", "next", "prev"):
             self.loads.append(found["href"])
-        self.loads += [found[name] for name in ("src", "srcset", "poster", "data") if found.get(name)]
+        self.loads += [found[name] for name in ("src", "poster", "data") if found.get(name)]
+        self.loads += [
+            each.split()[0] for each in found.get("srcset", "").split(",") if each.strip()
+        ]  # `a.png, b.png 2x`
 
 
 Pages = dict[Path, Links]
