@@ -1,5 +1,5 @@
 # Every target makes the environment it needs; nothing but Python 3.10 or later and make is assumed.
-#   make demo TORCH_INDEX=URL    take torch from this index, for example one with CPU builds (see README, Install)
+#   make demo TORCH_INDEX=URL    take torch from this index, for example one with CPU builds (see docs/guide/install.md)
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin

@@ -1,7 +1,8 @@
 """The code blocks of a Markdown page: found, run in order as a reader would, and compared with what the page shows.
 
 A block is fenced, and says that it is `bash` or `python`. A `text` block right after it shows lines of its output. A
-comment just above it, <!-- not run: REASON -->, says that it is not run, and why.
+comment just above it, <!-- not run: REASON -->, says that it is not run, and why. Directives of MyST (```{name}) are
+no code.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 MARK = re.compile(r"<!-- not run: (.+) -->")
-FENCE = re.compile(r"```(\w*)")
+FENCE = re.compile(r"```(\{?\w*)")
 NUMBER = re.compile(r"[-+−]?\d+(?:[.,]\d+)*")
 LANGUAGES = ("bash", "python")
 SECONDS = 300  # that a block may take on a very busy machine
@@ -57,7 +58,7 @@ def blocks(text: str) -> list[Block]:
                 found[-1] = replace(found[-1], shown=tuple(filter(str.strip, inside)))
             elif fence[1] in LANGUAGES:
                 found.append(Block(number, fence[1], "\n".join(inside) + "\n", reason))
-            else:
+            elif not fence[1].startswith("{"):
                 raise ValueError(f"line {number}: a block of {fence[1] or 'no language'!r}, which nothing runs")
             reason, after = None, fence[1] in LANGUAGES
         elif mark := MARK.fullmatch(line):
