@@ -23,7 +23,8 @@ import torch
 
 import kedge
 
-# your own features instead: kedge.FeatureSet.load("features.safetensors")
+# your own features instead, with labels to count by:
+# kedge.FeatureSet.load("features.safetensors")
 features = kedge.simulate(n=3000, k=60, seed=0)
 # your own batches instead: the numbers of the images, in order of time
 scenario = kedge.find_scenario("stream-high")

@@ -42,7 +42,11 @@ print(features)
 
 result = kedge.adapt(features)
 zero_shot = result.zero_shot.argmax(dim=1)
-before, after = len(zero_shot.unique()), len(result.labels.unique())
+used = {
+    "zero-shot": zero_shot.unique(),
+    "adapted": result.labels.unique(),
+    "true": features.labels.unique(),
+}
 
 
 def accuracy(labels) -> float:
@@ -55,7 +59,7 @@ print(
     f"accuracy: {accuracy(zero_shot):.1%} zero-shot, {accuracy(result.labels):.1%} adapted"
 )
 print(
-    f"classes in use: {before} zero-shot, {after} adapted; there are {len(features.labels.unique())}"
+    "classes in use:", ", ".join(f"{len(numbers)} {name}" for name, numbers in used.items())
 )
 
 # %%
@@ -65,7 +69,7 @@ print(
 #
 # Where the labels went
 # ---------------------
-# Each dot is a class that got labels; the dotted line is the truth, 20 images of each class.
+# Each dot is a class that got labels; the dotted line is the true mean, here 20 images.
 # Zero-shot gives one image here and two there to classes that are not in the pictures at all.
 # After adaptation fewer images are lost to such classes. It has a price: some classes that
 # are there get no label at all any more.
@@ -73,19 +77,22 @@ print(
 there = torch.zeros(features.head.k, dtype=torch.bool)
 there[features.labels] = True
 kinds = ((there, "#2b6cb0", "are there"), (~there, "#b3261e", "are not"))
-figure, panels = plt.subplots(1, 2, figsize=(7.5, 3.6), sharey=True, layout="constrained")
+same = {"sharex": True, "sharey": True, "layout": "constrained"}
+figure, panels = plt.subplots(1, 2, figsize=(7.5, 3.6), **same)
 for panel, labels in zip(panels, (zero_shot, result.labels), strict=True):
     counts = labels.bincount(minlength=features.head.k)
     for which, colour, name in kinds:
         sizes = counts[which & (counts > 0)].sort(descending=True).values
         label = f"{len(sizes)} classes that {name}, {int(sizes.sum())} images"
         panel.plot(sizes, "o", markersize=4, color=colour, label=label)
-    panel.axhline(20, color="#8a8f98", linewidth=0.8, linestyle=":")
-    panel.set(xlabel="classes, largest first", xlim=(-2, 65), ylim=(0, 33))
+    panel.axhline(
+        len(features) / there.sum(), color="#8a8f98", linewidth=0.8, linestyle=":"
+    )
+    panel.set(xlabel="classes, largest first")
     panel.legend(frameon=False, fontsize=9)
     panel.spines[["top", "right"]].set_visible(False)
 panels[0].set(title="zero-shot", ylabel="images with this label")
-panels[1].set(title="adapted")
+panels[1].set(title="adapted", ylim=(0, 1.25 * panels[1].get_ylim()[1]))
 plt.show()
 
 # %%

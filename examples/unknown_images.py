@@ -70,8 +70,8 @@ caught, wrongly = int(above[strange].sum()), int(above[~strange].sum())
 print(f"above 0.5: {caught} of {int(strange.sum())} strange images, and {wrongly} others")
 
 # %%
-# The verdict does not notice, and the threshold catches nothing: a drawing of a thing that is
-# not in the list is too much like the others. But the *order* is good: strange images are in
+# The verdict does not notice, and the threshold is of no use here: a drawing of a thing that
+# is not in the list is too much like the others. But the *order* is good: strange images are in
 # front.
 #
 # Look at the highest scores

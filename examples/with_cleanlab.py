@@ -59,8 +59,9 @@ pred_probs = found.result.probs.numpy()
 issues = find_label_issues(
     given, pred_probs, return_indices_ranked_by="self_confidence", n_jobs=1
 )
+hits = wrong[issues].sum()
 print(
-    f"{len(issues)} labels are suspicious; {wrong[issues].sum()} of these are wrong, of {wrong.sum()} in all"
+    f"{len(issues)} labels are suspicious; {hits} of these are wrong, of {wrong.sum()} in all"
 )
 
 # %%
@@ -78,8 +79,9 @@ for source, probabilities in (
         )
         counts.append((len(suspects), mistakes[suspects].sum(), mistakes.sum()))
     suspicious, right, made = np.mean(counts, axis=0)
+    false = suspicious - right
     print(
-        f"{source:9}: {right:.1f} of {made:.1f} mistakes found, and {suspicious - right:.1f} false alarms"
+        f"{source:9}: {right:.1f} of {made:.1f} mistakes found, and {false:.1f} false alarms"
     )
 
 # %%

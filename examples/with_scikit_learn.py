@@ -28,7 +28,7 @@ import kedge
 
 
 class KedgeClassifier(ClassifierMixin, BaseEstimator):
-    """Labels images from their features (n×d), the features of the class names (k×d), and a few known labels."""
+    """Labels images: features n×d, features of the class names k×d, and some known labels."""
 
     def __init__(self, text_features, logit_scale=100.0, method="kedge"):
         self.text_features = text_features

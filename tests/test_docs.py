@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shutil
@@ -44,7 +45,10 @@ class Links(HTMLParser):
             self.goes.append(found["href"])
         elif tag == "link" and found.get("rel") not in ("canonical", "index", "search", "next", "prev"):
             self.loads.append(found["href"])
-        self.loads += [found[name] for name in ("src", "srcset", "poster", "data") if found.get(name)]
+        self.loads += [found[name] for name in ("src", "poster", "data") if found.get(name)]
+        self.loads += [
+            each.split()[0] for each in found.get("srcset", "").split(",") if each.strip()
+        ]  # `a.png, b.png 2x`
 
 
 Pages = dict[Path, Links]
@@ -153,6 +157,26 @@ def test_docstrings_become_restructured_text() -> None:
         "**a, b**", "    one and more note: none", "",
         ".. list-table::", "   :header-rows: 1", "", "   * - k", "     - v", "   * - 1", "     - ``2``\\ ", "",
     ]  # fmt: skip
+
+
+def test_each_parameter_has_a_line_of_its_own() -> None:
+    """`a: one. b: two` would be shown as one parameter; and the reference does not show a module's own docstring."""
+    wrong = []
+    for name in kedge.__all__:
+        thing = getattr(kedge, name)
+        parts = [value for part, value in vars(thing).items() if part[0] != "_"] if inspect.isclass(thing) else []
+        for part in (thing, *(getattr(part, "__func__", part) for part in parts)):
+            text = inspect.getdoc(part) or ""
+            names = "|".join(inspect.signature(part).parameters) if callable(part) else ""
+            wrong += re.findall(rf"[^\n]\. (?:{names or '$^'})(?:, \w+)*: [^\n]*|[^\n]*module's table[^\n]*", text)
+    assert wrong == []
+
+
+def test_constants_are_not_described_as_their_type() -> None:
+    """Autodoc would show what `int` says of itself."""
+    page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    described = re.findall(r"^\.\. auto\w+:: kedge\.(\w+)", page, re.M)
+    assert not [name for name in described if not callable(getattr(kedge, name))]
 
 
 def test_help_becomes_markdown() -> None:

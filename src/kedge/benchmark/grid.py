@@ -125,7 +125,7 @@ class Grid:
 
         methods: by default zero-shot, stata and kedge; with `known`, those of them that use known labels.
 
-        A preset is a set of arguments: Grid.of(**PRESETS["table1"], features=["birds.safetensors"]).
+        The presets of `kedge bench` are sets of these arguments: `kedge.benchmark.grid.PRESETS`.
         """
         feedback = Feedback(known, known_by, oracle_classes)
         entries = list(_default_methods(feedback) if methods is None else methods)

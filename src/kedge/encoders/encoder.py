@@ -34,27 +34,18 @@ PROMPTS_AT_ONCE = 256
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """A vision-language model: an image tower and a text tower with a common feature space.
-
-    | field         | meaning                                                                                   |
-    |---------------|-------------------------------------------------------------------------------------------|
-    | logit_scale   | τ, as trained: logits are τ x·t (+ logit_bias in SigLIP)                                  |
-    | visual        | pixels b×3×h×w → b×d unit rows, differentiable; on `device`, in evaluation mode           |
-    | text          | prompts → m×d features, not normalised; on `device`                                       |
-    | half          | half-precision type of matrix products, or None for float32                               |
-    | provenance    | what the features depend on, as JSON                                                      |
-    """
+    """A vision-language model: an image tower and a text tower with a common feature space."""
 
     name: str
-    logit_scale: float
+    logit_scale: float  # τ, as trained: logits are τ x·t (+ logit_bias in SigLIP)
     logit_bias: float
-    dimension: int
+    dimension: int  # d
     preprocessing: Preprocessing
-    visual: nn.Module
-    text: Callable[[Sequence[str]], Tensor]
+    visual: nn.Module  # pixels b×3×h×w → b×d unit rows, differentiable; on `device`, in evaluation mode
+    text: Callable[[Sequence[str]], Tensor]  # prompts → m×d features, not normalised; on `device`
     device: torch.device
-    half: torch.dtype | None
-    provenance: dict[str, Any]
+    half: torch.dtype | None  # half-precision type of matrix products, or None for float32
+    provenance: dict[str, Any]  # what the features depend on, as JSON
 
     @torch.no_grad()
     def encode_images(self, pixels: Tensor) -> Tensor:

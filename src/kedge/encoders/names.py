@@ -23,7 +23,9 @@ from .encoder import TINY, Encoder, one_line
 
 
 def load_encoder(name: str | Encoder, *, device: str = "auto") -> Encoder:
-    """Load the encoder of this name (see the module's table) to a device; "auto" is a GPU if there is one.
+    """Load the encoder of this name to a device; "auto" is a GPU if there is one.
+
+    name: `tiny`, `hf:OWNER/NAME`, `openclip:MODEL/TAG` or a local folder; `kedge ls encoders` lists them.
 
     A loaded encoder is returned as it is, on its own device.
     """

@@ -67,7 +67,7 @@ def extract(
     images: a folder, a table (.csv), a file or a pattern like "photos/*.jpg", or a list of these; a list of PIL images
         or of uint8 arrays (h×w, h×w×3, h×w×4), or one array n×h×w×3; or an ImageSet, which has its own classes.
     classes: names, "cat, dog", or a file with one name per line. None: the sub-folders of `images` are the classes.
-    encoder: "tiny", "hf:…", "openclip:…", a local folder (see `kedge.encoders.names`), or a loaded encoder.
+    encoder: "tiny", "hf:…", "openclip:…", a local folder (see `kedge.load_encoder`), or a loaded encoder.
     out: the .safetensors file to write.
     templates: prompts with {} for the class name, averaged. None: the prompt of the dataset's paper if `images` is a
         benchmark dataset, else "a photo of a {}."

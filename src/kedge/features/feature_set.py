@@ -83,12 +83,12 @@ class Provenance:
 class FeatureSet:
     """Image features and the text prototypes of the classes. Create one with `from_arrays`, `load` or `from_npz`."""
 
-    image_features: Tensor
-    head: TextHead
-    labels: Tensor | None = None
-    views: Tensor | None = None
-    paths: tuple[str, ...] | None = None
-    provenance: Mapping[str, Any] = field(default_factory=dict)
+    image_features: Tensor  # n×d unit rows
+    head: TextHead  # the classes
+    labels: Tensor | None = None  # n true class numbers, if known; no method sees them
+    views: Tensor | None = None  # n×v×d; view 0 is the image itself
+    paths: tuple[str, ...] | None = None  # n
+    provenance: Mapping[str, Any] = field(default_factory=dict)  # what they came from, as JSON
     path: Path | None = None  # of the file they were loaded from; not part of the content
 
     @classmethod
@@ -105,7 +105,15 @@ class FeatureSet:
         provenance: Mapping[str, Any] | None = None,
         normalize: bool = False,
     ) -> FeatureSet:
-        """Check the arrays (shapes as in the module's table) and combine them; `normalize` scales rows to unit norm."""
+        """Check the arrays and combine them.
+
+        image_features: n×d unit rows, any float type.
+        text_features: k×d unit rows, a text prototype per class.
+        labels: n true class numbers, if known; no method sees them.
+        views: n×v×d features of augmented views; view 0 is the image itself.
+        paths: n names of images.
+        normalize: scale rows to unit norm. Otherwise rows without unit norm are an error.
+        """
         x = as_tensor(image_features, "image_features", ndim=2)
         if isinstance(text_features, TextHead):
             head = text_features

@@ -35,9 +35,9 @@ PROMPTS_TOGETHER = 1024  # prompt features in memory at one time
 class TextHead:
     """A zero-shot classifier: k unit prototypes (k×d), the encoder's logit scale and the class names."""
 
-    features: Tensor
-    logit_scale: float = CLIP_LOGIT_SCALE
-    class_names: tuple[str, ...] = ()
+    features: Tensor  # k×d unit rows
+    logit_scale: float = CLIP_LOGIT_SCALE  # τ
+    class_names: tuple[str, ...] = ()  # k
 
     @classmethod
     def from_arrays(

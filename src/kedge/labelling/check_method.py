@@ -46,7 +46,8 @@ SAME = 1e-6  # tolerance in float64, for another order of summation
 def check_method(method: Any, skip: Mapping[str, str] | None = None) -> None:
     """Run every check; raise one ContractError that names all checks that fail.
 
-    method: a method object, or text such as "stata". skip: check → the reason why this method cannot pass it.
+    method: a method object, or text such as "stata".
+    skip: check → the reason why this method cannot pass it.
     """
     broken = {}
     for name, check in method_checks(method, skip):

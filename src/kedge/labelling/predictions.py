@@ -116,7 +116,7 @@ class Predictions:
 
     @cached_property
     def columns(self) -> dict[str, Any]:
-        """The columns of the module's table, each a list or numpy array with n entries."""
+        """The columns of a table of labels by name, each a list or numpy array with n entries."""
         result = self.result
         runner_up = result.runner_up.cpu()
         return {
@@ -195,10 +195,11 @@ class Predictions:
         self, path: str | Path, raw_csv: bool = False, all_rows: bool = False, image_url: str | None = None
     ) -> None:
         """Write the labels to a file. Its name says how: .csv, .json, .parquet, .labelstudio.json, .fiftyone.json,
-        metadata.csv or metadata.jsonl (see `labelling.exports.kinds`).
+        metadata.csv or metadata.jsonl.
 
-        all_rows: in tables, also a row for each image that could not be read; its label is empty. raw_csv: see
-        `write_csv`. image_url: for Label Studio, what comes before the path of an image (see `exports.label_studio`).
+        raw_csv: in .csv, text stays as it is (see `write_csv`).
+        all_rows: in tables, also a row for each image that could not be read; its label is empty.
+        image_url: for Label Studio, what comes before the path of an image; by default its local files.
         """
         kinds.write(self, path, Asked(raw_csv, all_rows, image_url))
 

@@ -30,8 +30,8 @@ from .solving import Prepared, Solver
 class Session:
     """A set of images that a person and kedge label together.
 
-    features: the images and their classes. method: a registered name with its **settings, or a method object; one that
-    needs features alone.
+    features: the images and their classes.
+    method: a registered name with its **settings, or a method object; one that needs features alone.
     """
 
     def __init__(self, features: FeatureSet, method: str | Method = "kedge", **settings: Any) -> None:
@@ -56,8 +56,8 @@ class Session:
     ) -> Result[Tensor]:
         """Label all images.
 
-        known, present, reject: see `kedge.adapt`. head: other classes than those of the features; it is compared by
-        identity, so pass the same object again.
+        known, present, reject: see `kedge.adapt`.
+        head: other classes than those of the features; it is compared by identity, so pass the same object again.
         """
         used, log_zero_shot = self._zero_shot(self.features.head if head is None else head)
         solver = Solver(self.method, used, present_classes(present, used), normalize=False)
