@@ -18,6 +18,8 @@ from exported import NAMES, PATHS, predictions
 from kedge.errors import FileError, InputError, KedgeError, MissingExtra, SettingError
 from kedge.labelling.exports.asked import Asked
 from kedge.labelling.exports.kinds import KINDS, check_output, kind_of
+from kedge.labelling.known_file import read_known
+from kedge.methods.given import names_alone
 from pictures import save_pictures
 
 FILES = {
@@ -46,6 +48,12 @@ def test_other_names_are_refused_with_a_list_of_the_kinds(tmp_path: Path, file: 
     with pytest.raises(FileError, match="cannot write") as caught:
         check_output(tmp_path / file)
     assert all(kind.name in str(caught.value) for kind in KINDS)
+
+
+def test_a_table_says_none_in_a_word_that_is_no_class(tmp_path: Path) -> None:
+    names, known = ("cat", "none of these", "dog"), {0: kedge.NONE, 1: 1}
+    predictions(names, known=known).write(tmp_path / "x.csv")
+    assert read_known(tmp_path / "x.csv", PATHS, names_alone(names)) == known
 
 
 def test_help_names_the_kinds() -> None:
@@ -142,6 +150,13 @@ class TestFiftyOne:
         made.write(tmp_path / "x.fiftyone.json")
         found = json.loads((tmp_path / "x.fiftyone.json").read_text(encoding="utf-8"))
         assert found["classes"] == [*NAMES, "none of these"]
+        assert [found["classes"][each["label"]] for each in found["labels"].values()] == made.names
+
+    def test_a_class_that_is_called_none_of_these(self, tmp_path: Path) -> None:
+        made = predictions(("cat", "none of these", "dog"), known={0: kedge.NONE, 1: 1})
+        made.write(tmp_path / "x.fiftyone.json")
+        found = json.loads((tmp_path / "x.fiftyone.json").read_text(encoding="utf-8"))
+        assert found["classes"] == ["cat", "none of these", "dog", "none"]
         assert [found["classes"][each["label"]] for each in found["labels"].values()] == made.names
 
     def test_two_images_that_fiftyone_would_confuse(self, tmp_path: Path) -> None:
