@@ -104,12 +104,14 @@ class TestImageFolder:
         datasets = pytest.importorskip("datasets")
         datasets.disable_progress_bars()
         root = save_pictures(tmp_path / "photos", each=2)
+        min(root.iterdir()).rename(root / "a train")  # which is no split
         paths = [path.relative_to(root).as_posix() for path in sorted(root.rglob("*.png"))]
         x, t = np.eye(3)[[0, 0, 1, 1, 2, 2]], np.eye(3)
         features = kedge.FeatureSet.from_arrays(x, t, class_names=["=b", "g, g", "r"], paths=paths)
         made = kedge.Predictions(features, kedge.adapt(features, method="zero-shot", known={5: kedge.NONE}))
         made.write(root / file)
-        loaded = datasets.load_dataset("imagefolder", data_dir=str(root), cache_dir=str(tmp_path / "cache"))["train"]
+        all_of_it = {"data_dir": str(root), "data_files": "**", "cache_dir": str(tmp_path / "cache")}
+        loaded = datasets.load_dataset("imagefolder", **all_of_it)["train"]
         rows = {os.path.relpath(row["image"].filename, root): row for row in loaded}
         assert list(rows) == paths[:5]  # the last one shows none of these
         assert [row["label"] for row in rows.values()] == made.names[:5]
