@@ -67,9 +67,9 @@ def test_help_names_the_kinds() -> None:
         (
             "x.fiftyone.json",
             Asked(all_rows=True),
-            "all_rows is for files that end in .csv, .json, .parquet; .* does not",
+            r"--all-rows\) is for files that end in .csv, .json, .parquet; .* does not",
         ),
-        ("x.csv", Asked(image_url=""), "image_url is for files that end in .labelstudio.json; .* does not"),
+        ("x.csv", Asked(image_url=""), r"--image-url\) is for files that end in .labelstudio.json; .* does not"),
     ],
 )
 def test_options_without_effect_are_refused(tmp_path: Path, file: str, asked: Asked, message: str) -> None:
