@@ -112,9 +112,12 @@ def test_blocks_are_found_with_their_marks_and_output() -> None:
     ("page", "why"),
     [
         ("```\nkedge\n```\n", "no language"),
+        ("```{code-block} bash\nkedge\n```\n", "code-block"),
         ("```text\nshown of nothing\n```\n", "text"),
         ("<!-- not run: why -->\n\nWords.\n", "above no block"),
         ("Words:\n\n    kedge ls methods\n", "indented"),
+        ("- Words:\n\n  ```bash\n  kedge ls methods\n  ```\n", "indented"),
+        ("~~~bash\nkedge ls methods\n~~~\n", "no ```"),
     ],
 )
 def test_nothing_is_left_out_silently(page: str, why: str) -> None:

@@ -31,6 +31,20 @@ def test_names_that_cannot_be_written_leave_nothing_behind(tmp_path: Path) -> No
     assert not (tmp_path / "photos").exists()
 
 
+def test_it_goes_on_after_a_kill(tmp_path: Path) -> None:
+    (tmp_path / ".kedge-unpacking.tmp").write_bytes(b"half a picture")
+    assert len(in_folder(kedge.pictures(tmp_path, classes=1))) == 20
+
+
+def test_names_and_pictures_have_two_places(tmp_path: Path) -> None:
+    with pytest.raises(kedge.FileError, match="the pictures go there"):
+        kedge.pictures(tmp_path / "photos", classes=1, names=tmp_path / "photos")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(kedge.FileError, match="it is a file"):
+        kedge.pictures(tmp_path / "file", classes=1)
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
 def test_another_seed_draws_other_classes(tmp_path: Path) -> None:
     first, second = (kedge.pictures(tmp_path / str(seed), classes=2, seed=seed) for seed in (0, 1))
     assert in_folder(first).class_names != in_folder(second).class_names

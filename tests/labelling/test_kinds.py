@@ -18,6 +18,8 @@ from exported import NAMES, PATHS, predictions
 from kedge.errors import FileError, InputError, KedgeError, MissingExtra, SettingError
 from kedge.labelling.exports.asked import Asked
 from kedge.labelling.exports.kinds import KINDS, check_output, kind_of
+from kedge.labelling.known_file import read_known
+from kedge.methods.given import names_alone
 from pictures import save_pictures
 
 FILES = {
@@ -48,6 +50,12 @@ def test_other_names_are_refused_with_a_list_of_the_kinds(tmp_path: Path, file: 
     assert all(kind.name in str(caught.value) for kind in KINDS)
 
 
+def test_a_table_says_none_in_a_word_that_is_no_class(tmp_path: Path) -> None:
+    names, known = ("cat", "none of these", "dog"), {0: kedge.NONE, 1: 1}
+    predictions(names, known=known).write(tmp_path / "x.csv")
+    assert read_known(tmp_path / "x.csv", PATHS, names_alone(names)) == known
+
+
 def test_help_names_the_kinds() -> None:
     help_text = " ".join(run("adapt", "--help").out.replace("│", " ").split())
     assert all(kind.name in help_text for kind in KINDS)
@@ -59,9 +67,9 @@ def test_help_names_the_kinds() -> None:
         (
             "x.fiftyone.json",
             Asked(all_rows=True),
-            "all_rows is for files that end in .csv, .json, .parquet; .* does not",
+            r"--all-rows\) is for files that end in .csv, .json, .parquet; .* does not",
         ),
-        ("x.csv", Asked(image_url=""), "image_url is for files that end in .labelstudio.json; .* does not"),
+        ("x.csv", Asked(image_url=""), r"--image-url\) is for files that end in .labelstudio.json; .* does not"),
     ],
 )
 def test_options_without_effect_are_refused(tmp_path: Path, file: str, asked: Asked, message: str) -> None:
@@ -96,12 +104,14 @@ class TestImageFolder:
         datasets = pytest.importorskip("datasets")
         datasets.disable_progress_bars()
         root = save_pictures(tmp_path / "photos", each=2)
+        min(root.iterdir()).rename(root / "a train")  # which is no split
         paths = [path.relative_to(root).as_posix() for path in sorted(root.rglob("*.png"))]
         x, t = np.eye(3)[[0, 0, 1, 1, 2, 2]], np.eye(3)
         features = kedge.FeatureSet.from_arrays(x, t, class_names=["=b", "g, g", "r"], paths=paths)
         made = kedge.Predictions(features, kedge.adapt(features, method="zero-shot", known={5: kedge.NONE}))
         made.write(root / file)
-        loaded = datasets.load_dataset("imagefolder", data_dir=str(root), cache_dir=str(tmp_path / "cache"))["train"]
+        all_of_it = {"data_dir": str(root), "data_files": "**", "cache_dir": str(tmp_path / "cache")}
+        loaded = datasets.load_dataset("imagefolder", **all_of_it)["train"]
         rows = {os.path.relpath(row["image"].filename, root): row for row in loaded}
         assert list(rows) == paths[:5]  # the last one shows none of these
         assert [row["label"] for row in rows.values()] == made.names[:5]
@@ -142,6 +152,13 @@ class TestFiftyOne:
         made.write(tmp_path / "x.fiftyone.json")
         found = json.loads((tmp_path / "x.fiftyone.json").read_text(encoding="utf-8"))
         assert found["classes"] == [*NAMES, "none of these"]
+        assert [found["classes"][each["label"]] for each in found["labels"].values()] == made.names
+
+    def test_a_class_that_is_called_none_of_these(self, tmp_path: Path) -> None:
+        made = predictions(("cat", "none of these", "dog"), known={0: kedge.NONE, 1: 1})
+        made.write(tmp_path / "x.fiftyone.json")
+        found = json.loads((tmp_path / "x.fiftyone.json").read_text(encoding="utf-8"))
+        assert found["classes"] == ["cat", "none of these", "dog", "none"]
         assert [found["classes"][each["label"]] for each in found["labels"].values()] == made.names
 
     def test_two_images_that_fiftyone_would_confuse(self, tmp_path: Path) -> None:
@@ -210,6 +227,6 @@ class TestCalibration:
     def test_it_is_told_beside_the_accuracy(self, tmp_path: Path) -> None:
         self.made([0, 1, 0, 0]).features.save(tmp_path / "f.safetensors")
         ran = run("adapt", tmp_path / "f.safetensors", "--method", "zero-shot", "--json")
-        line = "accuracy: 75.0 % zero-shot, 75.0 % adapted; calibration error: 40.0 % zero-shot, 40.0 % adapted\n"
-        assert line in ran.err
+        assert "accuracy: 75.0 % zero-shot, 75.0 % adapted\n" in ran.err
+        assert "calibration error: 40.0 % zero-shot, 40.0 % adapted (how far probabilities are" in ran.err
         assert json.loads(ran.out)["calibration_error"] == pytest.approx(0.4, abs=1e-5)

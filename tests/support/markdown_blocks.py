@@ -20,9 +20,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 MARK = re.compile(r"<!-- not run: (.+) -->")
-FENCE = re.compile(r"```(\{?\w*)")
+FENCE = re.compile(r"```(\{?[\w-]*\}?)")
 NUMBER = re.compile(r"[-+−]?\d+(?:[.,]\d+)*")
 LANGUAGES = ("bash", "python")
+OTHER = re.compile(r" {4}|\s+```|~~~")  # forms of a block that are not read
+NO_CODE = ("{toctree}",)  # directives of the site
 SECONDS = 300  # that a block may take on a very busy machine
 DRIFT, SHARE = 0.6, 0.01  # by which a number may differ from the one shown: on another CPU an image may turn
 END = "end of the block 5f1c9e"
@@ -58,7 +60,7 @@ def blocks(text: str) -> list[Block]:
                 found[-1] = replace(found[-1], shown=tuple(filter(str.strip, inside)))
             elif fence[1] in LANGUAGES:
                 found.append(Block(number, fence[1], "\n".join(inside) + "\n", reason))
-            elif not fence[1].startswith("{"):
+            elif fence[1] not in NO_CODE:
                 raise ValueError(f"line {number}: a block of {fence[1] or 'no language'!r}, which nothing runs")
             reason, after = None, fence[1] in LANGUAGES
         elif mark := MARK.fullmatch(line):
@@ -66,8 +68,8 @@ def blocks(text: str) -> list[Block]:
         elif line.strip():
             if reason:
                 raise ValueError(f"line {number}: the mark above stands above no block")
-            if line.startswith("    "):
-                raise ValueError(f"line {number}: an indented block, which nothing runs")
+            if OTHER.match(line):
+                raise ValueError(f"line {number}: a block that is indented or has no ```, which nothing runs")
             after = False
     return found
 

@@ -33,9 +33,12 @@ def show_summary(summary: Mapping[str, Any]) -> None:
         )
     if summary["accuracy"] is not None:
         before, after = summary["zero_shot_accuracy"], summary["accuracy"]
-        told = f"accuracy: {percent(before)} zero-shot, {percent(after)} adapted"
+        tell(f"accuracy: {percent(before)} zero-shot, {percent(after)} adapted")
         before, after = summary["zero_shot_calibration_error"], summary["calibration_error"]
-        tell(f"{told}; calibration error: {percent(before)} zero-shot, {percent(after)} adapted")
+        tell(
+            f"calibration error: {percent(before)} zero-shot, {percent(after)} adapted "
+            "(how far probabilities are from the share of labels that are right)"
+        )
     if "recall" in summary:
         tell(f"approximate neighbour search, recall {percent(summary['recall'])}")
     if "outside" in summary:

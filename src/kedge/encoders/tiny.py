@@ -83,13 +83,17 @@ def pictures(place: str | Path, classes: int = 20, seed: int = PICTURES_SEED, na
     place, wanted = Path(place), some_classes(classes, seed)
     if names is not None:
         check_writable(names)
+        if os.path.abspath(names) == os.path.abspath(place):
+            raise FileError(f"cannot write the class names to {names}: the pictures go there. Name another file.")
     if os.path.exists(place):
-        others = [place] if not place.is_dir() else [one for one in sorted(place.iterdir()) if one.name not in wanted]
-        if others:
-            raise FileError(
-                f"cannot unpack pictures into {place}: it has {others[0].name!r}, which is not one of them. "
-                "Name a new folder."
-            )
+        if not place.is_dir():
+            raise FileError(f"cannot unpack pictures into {place}: it is a file. Name a new folder.")
+        for name in sorted(os.listdir(place)):
+            if name not in wanted and not name.startswith("."):  # what a kill left, or a file browser
+                raise FileError(
+                    f"cannot unpack pictures into {place}: it has {name!r}, which is not one of them. "
+                    "Name a new folder."
+                )
     unpack(place, wanted)
     if names is not None:
         with written_by_rename(names) as temporary:

@@ -3,7 +3,8 @@
 | column                | what                                                                        |
 |-----------------------|-----------------------------------------------------------------------------|
 | image                 | path of the image if the features have paths, else its index, from 0        |
-| label                 | name of the class after adaptation, or "none of these"                      |
+| label                 | name of the class after adaptation, or "none of these" ("none" if that is   |
+|                       | the name of a class)                                                        |
 | probability           | of the most probable class, with enough digits to read the same number back |
 | runner_up             | name of the second most probable class; empty if no other has probability   |
 | margin                | probability minus that of the runner-up                                     |
@@ -37,7 +38,7 @@ from ..features.feature_set import FeatureSet
 from ..words import count, percent
 from .exports import kinds, tables
 from .exports.asked import Asked
-from .result import NO_CLASS, NO_CLASS_NAME, Result
+from .result import NO_CLASS, Result, none_name
 
 SHOWN = 5  # images that `print(predictions)` lists
 
@@ -97,11 +98,12 @@ class Predictions:
 
     @cached_property
     def names(self) -> list[str]:
-        """Class names after adaptation, n; "none of these" for −1."""
+        """Class names after adaptation, n; "none of these" for −1, or "none" if a class is called so."""
         return self._named(self.labels)
 
     def _named(self, classes: Tensor) -> list[str]:
-        names = (*self.features.head.class_names, NO_CLASS_NAME)
+        names = self.features.head.class_names
+        names = (*names, none_name(names))
         return [names[j] for j in classes.tolist()]  # the last one for −1
 
     @property

@@ -36,6 +36,11 @@ def none_word(class_names: Sequence[str], words: Sequence[str] = NONE_WORDS) -> 
     return next((word for word in words if word not in class_names), None)
 
 
+def none_name(class_names: Sequence[str]) -> str:
+    """What −1 is called in tables: `none_word`, and if classes have them all, "none of these" all the same."""
+    return none_word(class_names) or NO_CLASS_NAME
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Generic[A]):
     """The labels of one batch, as arrays of the same kind as its image features."""

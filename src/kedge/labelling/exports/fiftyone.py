@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from ...errors import InputError
-from ..result import NO_CLASS, NO_CLASS_NAME
+from ..result import NO_CLASS, none_name
 from .asked import Asked, check_named
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def labels_json(predictions: Predictions, file: TextIO, asked: Asked) -> int:
     """The file that the module shows."""
     labels, classes = predictions.labels.tolist(), list(predictions.features.head.class_names)
     if NO_CLASS in labels:
-        classes.append(NO_CLASS_NAME)
+        classes.append(none_name(classes))
     found = {
         _name(row["image"]): {
             "label": labels[number] % len(classes),  # −1 is the last one

@@ -1,8 +1,9 @@
 """Hugging Face's image folders: metadata.csv or metadata.jsonl, beside the images.
 
     kedge adapt photos --classes "cat, dog" --out photos/metadata.csv
-    datasets.load_dataset("imagefolder", data_dir="photos")     # columns image, label, probability
+    datasets.load_dataset("imagefolder", data_dir="photos", data_files="**")     # columns image, label, probability
 
+Without `data_files`, `datasets` would take a folder that is called train or test for a split, and lose the others.
 The columns are file_name, label and probability. Images of no class are left out, and `datasets` then leaves them out
 too. A program reads the file, so text stays as it is: there is no ' before what looks like a formula.
 """

@@ -96,7 +96,8 @@ def check_output(path: str | Path, asked: Asked | None = None) -> Path:
     for option in ("all_rows", "image_url"):
         if getattr(asked or Asked(), option) not in (None, False) and option not in kind.takes:
             those = ", ".join(each.name for each in reversed(KINDS) if option in each.takes)
-            raise SettingError(f"{option} is for files that end in {those}; {path} does not. Leave it out.")
+            name = f"{option} (on the command line --{option.replace('_', '-')})"
+            raise SettingError(f"{name} is for files that end in {those}; {path} does not. Leave it out.")
     return path
 
 
