@@ -26,6 +26,7 @@ from kedge.cli import main
 from kedge.cli.reproduce import _names
 from kedge.errors import FileError, SettingError
 from kedge.features import shards
+from kedge.features.encode import encode
 from kedge.features.feature_set import FeatureSet
 from kedge.report import against, published
 from kedge.report.scores import collect
@@ -139,8 +140,17 @@ def killed(argv: list[str], when: Callable[[], bool]) -> None:
     assert process.exitcode == -signal.SIGKILL
 
 
-def test_killed_and_continued(made: tuple[Path, Any], root: Path, tmp_path: Path) -> None:
+def test_killed_and_continued(
+    made: tuple[Path, Any], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected, out = written(made[0]), tmp_path / "out"
+
+    def noted(*arguments: Any, first: int, **options: Any) -> Any:
+        with (tmp_path / "first").open("a") as file:
+            file.write(f"{first}\n")
+        return encode(*arguments, first=first, **options)
+
+    monkeypatch.setattr("kedge.features.extract.encode", noted)  # in the processes that are killed, too
     command = [str(word) for word in ("reproduce", "--root", root, *SMALL, "--out", out)]
     killed(command, lambda: any(out.glob("features/tiny/*.parts/*.safetensors")))
     assert not (out / "report.html").exists()
@@ -150,12 +160,14 @@ def test_killed_and_continued(made: tuple[Path, Any], root: Path, tmp_path: Path
     assert int(done_before[1]) > 0
     killed(command, lambda: len(list(out.glob("records/*.json"))) > 3)
     assert not (out / "report.html").exists()
-    done = written(out)
+    assert max(map(int, (tmp_path / "first").read_text().split())) > 0  # not all images were encoded again
+    done, times = written(out), {path: path.stat().st_mtime_ns for path in out.glob("*/*.json")}
     check_written(done, expected, complete=False)
     again = run(*command)
     assert again.code == 0, again.err
     assert f"{sum(name.startswith('records/') for name in done)} of 44 cells done" in again.err
     check_written(written(out), expected, complete=True)
+    assert times == {path: path.stat().st_mtime_ns for path in times}  # no cell ran again
 
 
 def test_dry_run_writes_nothing(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
