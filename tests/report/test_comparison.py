@@ -66,6 +66,23 @@ def test_means_are_over_exactly_the_same_datasets() -> None:
     assert sum_up(compare(collect([own]))) is None
 
 
+@pytest.mark.parametrize(
+    ("dataset", "classes", "images", "compared"),
+    [
+        ("caltech101", 100, 2465, True),  # CoOp's split; the paper prints 101 classes
+        ("caltech101", 101, None, True),
+        ("caltech101", 99, 2465, False),
+        ("dtd", 47, 1692, True),
+        ("dtd", 47, 1690, True),  # two cannot be read
+        ("dtd", 47, 1880, False),  # another test split
+        ("eurosat", 10, 100, False),  # a part of it
+    ],
+)
+def test_only_the_papers_test_sets_are_compared(dataset: str, classes: int, images: int | None, compared: bool) -> None:
+    ours = cell(0.5, "stata", dataset, classes=classes, available=images)
+    assert (sum_up(compare(collect([ours]))) is not None) == compared
+
+
 def test_the_differences_are_summed_up() -> None:
     rows = compare(
         collect(

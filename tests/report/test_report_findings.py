@@ -10,6 +10,7 @@ import pytest
 
 from kedge.benchmark.record import Record, Series
 from kedge.report import write_report
+from kedge.report.headline import headline
 from kedge.report.losses import explained, why
 from kedge.report.score import Score
 from kedge.report.scores import collect, tails
@@ -76,6 +77,10 @@ class TestHeadline:
             "No method beats zero-shot on average: the best, stata, changes accuracy by −10.0"
         )
         assert ledes(page) == []
+
+    def test_nothing_is_said_of_methods_with_fewer_cells(self) -> None:
+        found = headline(collect([scored(0.4), scored(0.4, scenario="all"), scored(0.9, "tda")]).groups)
+        assert found.startswith("No method that ran on the most cells beats zero-shot on average: the best, stata,")
 
 
 class TestTail:

@@ -20,11 +20,13 @@ import torch
 from command import run
 from dataset_trees import drawn_tree
 from jobs import check_written, written
+from kedge.benchmark.estimate import Trial
 from kedge.benchmark.record import load_records
 from kedge.cli import main
 from kedge.cli.reproduce import _names
 from kedge.errors import FileError, SettingError
 from kedge.features import shards
+from kedge.features.encode import encode
 from kedge.features.feature_set import FeatureSet
 from kedge.report import against, published
 from kedge.report.scores import collect
@@ -138,8 +140,17 @@ def killed(argv: list[str], when: Callable[[], bool]) -> None:
     assert process.exitcode == -signal.SIGKILL
 
 
-def test_killed_and_continued(made: tuple[Path, Any], root: Path, tmp_path: Path) -> None:
+def test_killed_and_continued(
+    made: tuple[Path, Any], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     expected, out = written(made[0]), tmp_path / "out"
+
+    def noted(*arguments: Any, first: int, **options: Any) -> Any:
+        with (tmp_path / "first").open("a") as file:
+            file.write(f"{first}\n")
+        return encode(*arguments, first=first, **options)
+
+    monkeypatch.setattr("kedge.features.extract.encode", noted)  # in the processes that are killed, too
     command = [str(word) for word in ("reproduce", "--root", root, *SMALL, "--out", out)]
     killed(command, lambda: any(out.glob("features/tiny/*.parts/*.safetensors")))
     assert not (out / "report.html").exists()
@@ -149,12 +160,14 @@ def test_killed_and_continued(made: tuple[Path, Any], root: Path, tmp_path: Path
     assert int(done_before[1]) > 0
     killed(command, lambda: len(list(out.glob("records/*.json"))) > 3)
     assert not (out / "report.html").exists()
-    done = written(out)
+    assert max(map(int, (tmp_path / "first").read_text().split())) > 0  # not all images were encoded again
+    done, times = written(out), {path: path.stat().st_mtime_ns for path in out.glob("*/*.json")}
     check_written(done, expected, complete=False)
     again = run(*command)
     assert again.code == 0, again.err
     assert f"{sum(name.startswith('records/') for name in done)} of 44 cells done" in again.err
     check_written(written(out), expected, complete=True)
+    assert times == {path: path.stat().st_mtime_ns for path in times}  # no cell ran again
 
 
 def test_dry_run_writes_nothing(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,6 +237,34 @@ def test_what_is_refused(root: Path, tmp_path: Path, changes: dict[str, Any], er
         prepare(**{"root": root, "encoders": ["tiny"], "out": tmp_path, **changes})
 
 
+@pytest.mark.parametrize("option", ["--tables", "--methods", "--datasets"])
+def test_a_list_without_a_name_is_refused(root: Path, tmp_path: Path, option: str) -> None:
+    ran = run("reproduce", "--root", root, "--encoder", "tiny", option, ",", "--out", tmp_path / "out", "--dry-run")
+    assert ran.code == 2
+    assert f"error: no {option[2:-1]} is named." in ran.err
+
+
+def test_compiling_takes_no_time_from_the_trials(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = prepare(root, ["tiny"], ["1"], ["zero-shot", "stata"], ["dtd"], 2, 2, tmp_path).plan
+    now, threads = [0.0], []
+
+    def slow(self: Trial, *_: Any) -> float:
+        now[0] += 60.0  # of which the second call, the one that is timed, took hardly any
+        threads.append(torch.get_num_threads())
+        return 1e-6
+
+    monkeypatch.setattr(Trial, "seconds_per_image", slow)
+    monkeypatch.setattr(estimate.time, "monotonic", lambda: now[0])
+    before = torch.get_num_threads()
+    assert estimate.methods_time(plan.cells(), 2, dict.fromkeys(plan.files, 16)).by_method().keys() == {
+        "zero-shot",
+        "stata",
+    }
+    assert len(threads) == 4  # both methods, in batches of 64 and of 72
+    assert set(threads) == {1}  # as in a process of --jobs 2
+    assert torch.get_num_threads() == before
+
+
 def test_no_dataset_at_all(tmp_path: Path) -> None:
     with pytest.raises(
         FileError, match=r"none of the eleven datasets is in .*; imagenet: no folder .* And 10 datasets more"
@@ -261,10 +302,10 @@ def test_settings_keep_their_commas() -> None:
 
 
 def test_stdout_has_ours_the_papers_and_the_difference(made: tuple[Path, Any]) -> None:
-    """The records as if of CLIP and of the paper's datasets: only the names decide what is compared."""
+    """The records as if of CLIP and of the paper's datasets: names and sizes decide what is compared."""
     classes = {row["name"]: int(row["classes"]) for row in published.reference("datasets")}
     records = [
-        replace(r, simulated=False, encoder="CLIP ViT-B/16", classes=classes[r.dataset])
+        replace(r, simulated=False, encoder="CLIP ViT-B/16", classes=classes[r.dataset], available=None)
         for r in load_records([made[0] / "records"])
     ]
     rows = against.compare(collect(records))

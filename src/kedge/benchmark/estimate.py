@@ -2,8 +2,9 @@
 
 The trial of a cell evaluates its method on one batch, twice, since the first call may compile or load something. The
 time per image is that of the second. A cell takes it once per image of its plan. Methods that adapt the encoder are
-tried on two images. With feedback, a batch is labelled twice in a trial as in the cell. No trial starts after BUDGET
-seconds. A cell without one takes its method's mean time per image.
+tried on two images. With feedback, a batch is labelled twice in a trial as in the cell. No trial starts once the
+trials add up to BUDGET seconds, in which compiling and loading do not count. A cell without one takes its
+method's mean time per image.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Estimate:
     measured: dict[tuple[object, ...], float] = field(default_factory=dict)  # seconds per image
     running: int = 0  # trials without a result
     all_tried: bool = False
-    first: float = 0.0  # when the first result came: until then, processes start
+    spent: float = 0.0  # seconds of all trials, their first calls taken to be as fast as their second
 
     def before_cells(self) -> Iterator[Trial | Cell]:
         """Trials, then the cells."""
@@ -73,9 +74,9 @@ class Estimate:
     def add(self, trial: Trial, seconds_per_image: float | None) -> None:
         """Note the result of a trial; None if it failed. After the last, print the estimate."""
         self.running -= 1
-        self.first = self.first or time.monotonic()
         if seconds_per_image is not None:
             self.measured[kind(trial.cell)] = seconds_per_image
+            self.spent += 2 * trial.size * seconds_per_image / self.jobs
         self._tell()
 
     def _tell(self) -> None:
@@ -89,7 +90,7 @@ class Estimate:
             turns[trial.cell.label].append(trial)
         for turn in range(max(map(len, turns.values()), default=0)):
             for waiting in turns.values():
-                if self.first and time.monotonic() - self.first > BUDGET:
+                if self.spent > BUDGET:
                     return
                 if turn < len(waiting):
                     yield waiting[turn]

@@ -102,6 +102,7 @@ def evaluate(
         weights=features.weights,
         plan_hash=plan.hash,
         classes=features.head.k,
+        available=len(features),
         simulated=features.simulated,
         kedge=__version__,
         torch=torch.__version__,

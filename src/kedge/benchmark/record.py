@@ -92,6 +92,7 @@ class Record:
     weights: str = ""  # sha256 of the encoder's weights, if known
     plan_hash: str = ""
     classes: Count = 0
+    available: Count | None = None  # images in the feature file; older records do not say
     simulated: bool = False
     kedge: str = ""
     torch: str = ""

@@ -80,7 +80,7 @@ def reproduce(
         prepared = prepare(
             root,
             encoder or [DEFAULT],
-            _names(tables) or DEFAULT_TABLES,
+            DEFAULT_TABLES if tables is None else _names(tables) or [],
             _names(methods),
             _names(datasets),
             tasks,

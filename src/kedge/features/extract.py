@@ -40,7 +40,7 @@ from ..tensor_files import check_path
 from ..words import count
 from .encode import Encoded, Skipped, encode
 from .feature_set import FeatureSet
-from .shards import Parts, ShardWriter, difference
+from .shards import OtherJob, Parts, ShardWriter, difference
 from .text_head import TextHead, text_head
 
 
@@ -180,7 +180,7 @@ def _check_same_job(features: FeatureSet, job: dict[str, Any], out: Path, strict
     head = {"class_names": list(features.head.class_names), "dimension": features.head.d}
     other = difference({**there, **head}, json.loads(json.dumps(job)))
     if other:
-        raise FileError(f"{out} exists, with another {other}. {_REPLACE}")
+        raise OtherJob(f"{out} exists, with another {other}. {_REPLACE}")
     skipped = features.provenance.get("skipped")
     if strict and skipped:
         left_out = f"{count(len(skipped), 'image')}: {skipped[0]['reason']}"

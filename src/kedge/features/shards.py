@@ -39,6 +39,10 @@ class Header:
     skipped: list[tuple[Whole, str]]
 
 
+class OtherJob(FileError):
+    """A feature file, or unfinished work, of another job is in the way."""
+
+
 class Parts:
     """The shards of one job. As a context manager it locks the folder, and removes it if it is empty.
 
@@ -117,16 +121,16 @@ class Parts:
         return features, positions.tolist(), header.skipped
 
     def _check_job(self) -> None:
-        """Raise FileError if the shards belong to another job."""
+        """Raise OtherJob if the shards belong to another job."""
         again = "To continue it, use the same options; to start over, use --force (force=True)."
         try:
             path = self.folder / JOB
             there = checked(parsed(path.read_bytes()), dict[str, Any], path, "job")
         except (OSError, ValueError) as error:
             reason = " ".join(str(error).split())
-            raise FileError(f"{self.folder} has shards, but no readable {JOB} ({reason}). {again}") from error
+            raise OtherJob(f"{self.folder} has shards, but no readable {JOB} ({reason}). {again}") from error
         if other := difference(there, self.job):
-            raise FileError(f"{self.folder} is an unfinished extraction with another {other}. {again}")
+            raise OtherJob(f"{self.folder} is an unfinished extraction with another {other}. {again}")
 
     def _drop_other_job(self) -> None:
         try:

@@ -21,6 +21,7 @@ class _Best(NamedTuple):
     label: str
     cells: list[tuple[Group, Cell]]
     gain: float
+    others: bool  # did other methods run, on fewer cells?
 
 
 def heading(results: Results) -> str:
@@ -53,8 +54,9 @@ def headline(groups: Sequence[Group]) -> str:
     where = f"({count(len(best.cells), 'cell')}: {', '.join(kinds)})"
     gain = points(best.gain)
     if best.gain <= 0:
+        which = "method that ran on the most cells" if best.others else "method"
         return (
-            f"No method beats zero-shot on average: the best, {best.label}, changes accuracy by {gain} points {where}"
+            f"No {which} beats zero-shot on average: the best, {best.label}, changes accuracy by {gain} points {where}"
         )
     return f"{best.label} gains {gain.removeprefix('+')} points over zero-shot on average {where}"
 
@@ -70,7 +72,12 @@ def _best(groups: Sequence[Group]) -> _Best | None:
             found[cell.label].append((group, cell))
     most = max(map(len, found.values()), default=0)
     ran = [
-        _Best(label, cells, Score.mean([cell.score for _, cell in cells]).gain)
+        _Best(
+            label,
+            cells,
+            Score.mean([cell.score for _, cell in cells]).gain,
+            any(len(each) < most for each in found.values()),
+        )
         for label, cells in found.items()
         if len(cells) == most
     ]

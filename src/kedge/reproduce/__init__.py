@@ -31,6 +31,7 @@ from ..encoders.names import load_encoder
 from ..errors import FileError, KedgeError, SettingError
 from ..features.encode import MOST_VIEWS
 from ..features.extract import extract
+from ..features.shards import OtherJob
 from ..files import check_writable, writing
 from ..methods.registry import build
 from ..progress import notice
@@ -192,9 +193,7 @@ def _extract(bench: Bench, path: Path, encoder: Encoder, workers: int | None) ->
         notice(f"encoding {bench.images.name}: {count(len(bench.images), 'image')} …")
     try:
         features = extract(bench.images, encoder=encoder, out=path, views=bench.views, workers=workers)
-    except FileError as error:
-        if "--force" not in str(error):
-            raise
+    except OtherJob as error:
         raise FileError(f"{error} Here: delete {path} and {path.name}.parts, or choose another --out.") from error
     left_out = [str(entry["reason"]) for entry in features.provenance["skipped"]]
     return {str(path): left_out} if left_out else {}

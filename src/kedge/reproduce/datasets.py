@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import FileError, KedgeError
+from ..errors import FileError, KedgeError, SettingError
 from ..files import check_usable
 from ..images.datasets import dataset_names, find_dataset
 from ..images.image_set import ImageSet
 from ..images.layouts import dataset_folder
 from ..images.sources import dataset_images
+from ..report.published import CLASSES_IN_SPLIT
 from ..words import count
 
 
@@ -35,6 +36,8 @@ def find_datasets(root: str | Path, asked: Sequence[str] | None = None) -> Found
     check_usable(root)
     if not os.path.isdir(root):
         raise FileError(f"no folder {root}. As root, name the folder that contains the datasets.")
+    if asked is not None and not asked:
+        raise SettingError("no dataset is named. Name at least one, or leave the datasets out.")
     chosen = {find_dataset(name).name for name in asked or dataset_names()}
     names = [name for name in dataset_names() if name in chosen]
     images: dict[str, ImageSet] = {}
@@ -71,6 +74,8 @@ def _complete(images: ImageSet) -> ImageSet:
 def _difference(images: ImageSet) -> str:
     """How the images differ in number from the paper's; "" if they do not."""
     known = find_dataset(images.name)
+    if (len(images), len(images.class_names)) == (known.test_images, CLASSES_IN_SPLIT.get(known.name)):
+        return ""
     here, paper = (
         f"{count(n, 'image')} of {count(k, 'class')}"
         for n, k in ((len(images), len(images.class_names)), (known.test_images, known.classes))

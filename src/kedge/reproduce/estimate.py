@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+import torch
+
 from ..benchmark.cells import Cell
 from ..benchmark.estimate import LARGEST, Estimate, Trial, kind
 from ..encoders.encoder import Encoder
@@ -28,7 +30,7 @@ from ..words import count, duration
 from .plan import Bench, Plan
 
 ENCODED, TOGETHER = 48, 16  # images of a trial, and at one time
-ENCODING_BUDGET, METHODS_BUDGET = 4.0, 20.0  # seconds after which no further trial starts
+ENCODING_BUDGET, METHODS_BUDGET = 4.0, 20.0  # seconds of trials after which no further one starts
 
 
 @dataclass(frozen=True)
@@ -86,13 +88,14 @@ def methods_time(cells: Sequence[Cell], jobs: int, dimensions: Mapping[Path, int
     alike: dict[tuple[int, str, int], list[Cell]] = defaultdict(list)
     for cell in cells:
         alike[Trial(cell).size, cell.method.name, dimensions[cell.file.path]].append(cell)
-    start = time.monotonic()
+    spent = 0.0  # without compiling, which the first call of a trial may do
     earlier: dict[str, dict[int, float]] = {}  # of smaller batches: used when the time for trials is over
     for (_, method, dimension), same in sorted(alike.items(), key=lambda item: item[0]):
         same = sorted(same, key=lambda cell: cell.file.classes)
         times: dict[int, float] = {}
         for cell in {cell.file.classes: cell for cell in (same[0], same[-1])}.values():
-            if time.monotonic() - start < METHODS_BUDGET and (taken := _try(cell, dimension)) is not None:
+            if spent < METHODS_BUDGET and (taken := _try(cell, dimension, jobs)) is not None:
+                spent += 2 * Trial(cell).size * taken
                 times[cell.file.classes] = taken
         earlier[method] = times = times or earlier.get(method, {})
         if times:
@@ -100,15 +103,19 @@ def methods_time(cells: Sequence[Cell], jobs: int, dimensions: Mapping[Path, int
     return estimate
 
 
-def _try(cell: Cell, dimension: int) -> float | None:
+def _try(cell: Cell, dimension: int, jobs: int) -> float | None:
     """Seconds per image of the cell's method; None if it needs more than features, or fails as its cell will."""
     if cell.method.traits.needs != "features":
         return None
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads if jobs == 1 else 1)  # as its cell will have
     try:
         with hidden():
             return Trial(cell).seconds_per_image(_features(Trial(cell).size, cell.file.classes, dimension), None)
     except (KedgeError, RuntimeError, ValueError):
         return None
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _features(images: int, classes: int, dimension: int) -> FeatureSet:

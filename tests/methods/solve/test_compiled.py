@@ -368,3 +368,18 @@ def test_who_waits_without_numba_hears_of_it_once(monkeypatch: pytest.MonkeyPatc
     assert capsys.readouterr().err == 'this takes less time with the compiled solver: pip install "kedge[fast]"\n'
     kedge.warm_up()
     torch.testing.assert_close(kedge.adapt(f).probs, kedge.adapt(f, compiled=False).probs, atol=0, rtol=0)
+
+
+def test_ctrl_c_in_a_kernel_is_no_error_of_the_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted:
+        overloads = True
+
+        def __call__(self) -> None:
+            try:
+                raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+            except SystemError as error:
+                raise SystemError("returned a result with an exception set") from error
+
+    monkeypatch.setattr("numba.njit", lambda **_: lambda _: Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        compiling.kernel(lambda: None)()

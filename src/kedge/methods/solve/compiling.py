@@ -106,6 +106,14 @@ def kernel(function: Kernel) -> Kernel:
 
     def call(*arguments: Any) -> Any:
         with nullcontext() if compiled.overloads else event.install_listener("numba:compile", Announce()):
-            return compiled(*arguments)
+            try:
+                return compiled(*arguments)
+            except SystemError as error:  # what Python makes of a Ctrl-C that comes while the kernel returns
+                cause: BaseException | None = error
+                while isinstance(cause, SystemError):  # one may come of another
+                    cause = cause.__cause__
+                if isinstance(cause, KeyboardInterrupt):
+                    raise cause from None
+                raise
 
     return cast(Kernel, call)
