@@ -94,10 +94,9 @@ temporary.cleanup()
 # Measured for a million
 # ----------------------
 # On two cores kedge labelled a million images with 100 classes and 512 dimensions, also
-# simulated, in 220 s with 7.4 GB, and
-# StatA in 200 s with 6.6 GB. The search found 99 % of the true
-# neighbours. 50,000 images with 1,000 classes took both some 42 s. kedge
-# holds about eight tables of images × classes:
+# simulated, in 220 s with 7.4 GB, and StatA in 200 s with 6.6 GB; 99 % of the true
+# neighbours were found. 50,000 images with 1,000 classes took both some 42 s. kedge holds
+# about eight tables of images × classes:
 
 print(f"eight tables of a million × 100 numbers: {8 * 1_000_000 * 100 * 4 / 1e9:.1f} GB")
 
