@@ -274,6 +274,16 @@ def test_no_dataset_at_all(tmp_path: Path) -> None:
         prepare(tmp_path / "nowhere", ["tiny"])
 
 
+def test_images_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    drawn_tree(tmp_path, "fgvc_aircraft", classes=3, each=8)
+    (tmp_path / "fgvc_aircraft" / "images" / "0000004.jpg").write_bytes(b"no image")
+    asked = ("--encoder", "tiny", "--tables", "1", "--methods", "zero-shot", "--tasks", 1, "--out", tmp_path / "out")
+    ran = run("reproduce", "--root", tmp_path, *asked, "--json")
+    assert ran.code == 0, ran.err
+    assert [name.rpartition("/")[2] for name in json.loads(ran.out)["unreadable"]] == ["0000004.jpg"]
+    assert "0000004.jpg" in ran.err
+
+
 def test_another_jobs_features_are_not_replaced(root: Path, made: tuple[Path, Any], tmp_path: Path) -> None:
     shutil.copytree(made[0] / "features", tmp_path / "features")
     features = tmp_path / "features" / "tiny"

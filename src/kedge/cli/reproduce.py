@@ -105,8 +105,7 @@ def reproduce(
         with stdout() as file:
             file.write(summary_text(made))
     if not quiet:
-        for reasons in made.skipped.values():
-            show_skipped(dict(enumerate(reasons)))  # type: ignore[arg-type]
+        show_skipped(made.skipped)
     for record in made.failed:
         tell(f"failed: {record.label} on {record.dataset}, {record.scenario}: {record.error}")
     if made.failed:

@@ -69,7 +69,7 @@ class Reproduced:
     summary: Summary | None  # None: nothing published fits
     times: list[Timed]
     ran: int  # cells run now
-    skipped: dict[str, list[str]]  # feature file → images that cannot be read
+    skipped: dict[str, str]  # images that cannot be read: dataset/path → reason
 
 
 def prepare(
@@ -157,7 +157,7 @@ def reproduce(prepared: Prepared, device: str = "auto", workers: int | None = 0)
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
     check_writable(report)
-    skipped: dict[str, list[str]] = {}
+    skipped: dict[str, str] = {}
     for name, files in _by_encoder(plan).items():
         encoder = load_encoder(name, device=device)
         for path, bench in files.items():
@@ -185,8 +185,8 @@ def reproduce(prepared: Prepared, device: str = "auto", workers: int | None = 0)
     )
 
 
-def _extract(bench: Bench, path: Path, encoder: Encoder, workers: int | None) -> dict[str, list[str]]:
-    """Encode a dataset, unless it is done; the images that cannot be read, by feature file."""
+def _extract(bench: Bench, path: Path, encoder: Encoder, workers: int | None) -> dict[str, str]:
+    """Encode a dataset, unless it is done; the images that cannot be read: dataset/path → reason."""
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
@@ -195,8 +195,7 @@ def _extract(bench: Bench, path: Path, encoder: Encoder, workers: int | None) ->
         features = extract(bench.images, encoder=encoder, out=path, views=bench.views, workers=workers)
     except OtherJob as error:
         raise FileError(f"{error} Here: delete {path} and {path.name}.parts, or choose another --out.") from error
-    left_out = [str(entry["reason"]) for entry in features.provenance["skipped"]]
-    return {str(path): left_out} if left_out else {}
+    return {f"{bench.images.name}/{image}": reason for image, reason in features.skipped.items()}
 
 
 def _about(plan: Plan) -> str:

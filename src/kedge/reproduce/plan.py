@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -149,7 +149,7 @@ def _bench(
         f"{EXPERIMENTS[table].title}, {images.name}: {left} of {count(len(grid.scenarios), 'scenario')} left out; they "
         f"need more classes than the {present} that have images"
     )
-    grid = Grid(**{**vars(grid), "scenarios": tuple(fitting)})
+    grid = replace(grid, scenarios=tuple(fitting))
     return Bench(table, encoder, images, views, grid) if fitting else None, note if left else ""
 
 
