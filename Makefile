@@ -1,7 +1,9 @@
 # Every target makes the environment it needs; nothing but Python 3.10 or later and make is assumed.
+#   make test EXTRAS=dev,docs,cluster    with the tests on a cluster of Ray (in an environment that is made anew)
 #   make demo TORCH_INDEX=URL    take torch from this index, for example one with CPU builds (see docs/guide/install.md)
 PYTHON ?= python3
 VENV   := .venv
+EXTRAS ?= dev,docs
 BIN    := $(VENV)/bin
 PIP    := -m pip install --quiet --disable-pip-version-check -c constraints-torch.txt
 torch   = $(if $(TORCH_INDEX),$(1) $(PIP) --index-url $(TORCH_INDEX) torch)
@@ -12,7 +14,7 @@ torch   = $(if $(TORCH_INDEX),$(1) $(PIP) --index-url $(TORCH_INDEX) torch)
 $(VENV)/.ready: pyproject.toml constraints-torch.txt
 	$(PYTHON) -m venv $(VENV)
 	$(call torch,$(BIN)/python)
-	$(BIN)/python $(PIP) -e '.[dev,docs]'
+	$(BIN)/python $(PIP) -e '.[$(EXTRAS)]'
 	touch $@
 
 demo: $(VENV)/.ready  ## the main job on the bundled model and images
@@ -23,7 +25,8 @@ serve: $(VENV)/.ready  ## the page, on bundled pictures
 	$(BIN)/kedge serve --demo --work build/serve-demo
 
 test: $(VENV)/.ready lint  ## style, types and every test
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/cluster
+	$(BIN)/python -m pytest tests/cluster  # they share one cluster of Ray, and are skipped without the extra `cluster`
 
 # The tests of encoders and pixels with the older of the two lines of transformers; `test` runs them with the newest.
 test-transformers4: build/venv-transformers4/.ready

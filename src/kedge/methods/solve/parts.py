@@ -1,0 +1,50 @@
+"""Images in several parts, each held by an object of its own: in this process, or in an actor somewhere else.
+
+A solver that is written for `Parts` runs in both. It calls functions of the objects by name, and objects give each
+other what the other needs:
+
+    parts = Here([Rows(…), Rows(…)])
+    counts = sum(parts.each("counts"))                 # every part: counts()
+    parts.exchange("outgoing", "incoming")             # part a's outgoing()[b] is entry a of part b's incoming([…])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+
+class Parts(Protocol):
+    """Objects of one class, each with its part of the images."""
+
+    def __len__(self) -> int:
+        """How many parts there are."""
+
+    def each(self, call: str, *shared: Any, own: Sequence[Any] | None = None) -> list[Any]:
+        """Call this function of every part, with its entry of `own` first, if given; the results, by part."""
+
+    def exchange(self, give: str, take: str, *shared: Any) -> list[Any]:
+        """Every part's `give()` is a list with an entry per part. Call `take` of every part with the list of entries
+        that are for it, by giver, and what is shared; the results, by part.
+        """
+
+
+class Here:
+    """Parts that are objects of this process."""
+
+    def __init__(self, objects: Sequence[Any]) -> None:
+        self.objects = objects
+
+    def __len__(self) -> int:
+        return len(self.objects)
+
+    def each(self, call: str, *shared: Any, own: Sequence[Any] | None = None) -> list[Any]:
+        """See `Parts`."""
+        if own is None:
+            return [getattr(part, call)(*shared) for part in self.objects]
+        return [getattr(part, call)(mine, *shared) for part, mine in zip(self.objects, own, strict=True)]
+
+    def exchange(self, give: str, take: str, *shared: Any) -> list[Any]:
+        """See `Parts`."""
+        given = self.each(give)
+        return self.each(take, *shared, own=[list(entries) for entries in zip(*given, strict=True)])
