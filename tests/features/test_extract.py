@@ -28,13 +28,13 @@ from kedge import progress
 from kedge.encoders.encoder import DEFAULT
 from kedge.encoders.names import load_encoder
 from kedge.errors import FileError, InputError, SettingError
-from kedge.features import shards as _shards
+from kedge.features import shard_maker, unfinished
 from kedge.features.encode import encode
 from kedge.features.extract import check_same_encoder, done_before, extract
 from kedge.features.feature_set import FeatureSet
+from kedge.features.shard import save_shard
 from kedge.images.folders import folder
 from kedge.images.pixels import Preprocessing
-from kedge.tensor_files import save_tensors
 from pictures import encoder as colour_encoder
 from pictures import save_pictures
 
@@ -156,7 +156,7 @@ def test_the_same_file_for_any_workers_and_shards(
     zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, views: int
 ) -> None:
     whole = made(zoo, tmp_path / "a.safetensors", views=views)
-    monkeypatch.setattr(_shards, "SHARD_ROWS", 1)
+    monkeypatch.setattr(shard_maker, "SHARD_ROWS", 1)
     made(zoo, tmp_path / "b.safetensors", views=views)
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
     if views:
@@ -229,7 +229,7 @@ def test_other_images_or_classes_are_another_job(zoo: Path, tmp_path: Path) -> N
 
 def test_a_lost_shard_is_made_again(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "f.safetensors"
-    monkeypatch.setattr(_shards, "SHARD_ROWS", 1)
+    monkeypatch.setattr(shard_maker, "SHARD_ROWS", 1)
     made(zoo, tmp_path / "whole.safetensors")
     stopped(zoo, out)
     shards = sorted((tmp_path / "f.safetensors.parts").glob("*.safetensors"))
@@ -237,7 +237,7 @@ def test_a_lost_shard_is_made_again(zoo: Path, tmp_path: Path, monkeypatch: pyte
     shards[1].unlink()
     encoder = fake()
     made(zoo, out, encoder)
-    assert sum(encoder.seen) == 23
+    assert sum(encoder.seen) == 15 + 4
     assert out.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
 
 
@@ -254,43 +254,47 @@ def changed_bit(shard: Path) -> None:
 def other_features(shard: Path) -> None:
     """Whole by its own hash, but of another shape."""
     tensors, _ = opened(shard)
-    save_tensors(shard, "feature shard", 1, {**tensors, "features": tensors["features"][:, :-1]}, {"skipped": []})
+    save_shard(shard, {**tensors, "image_features": tensors["image_features"][:, :-1]})
 
 
-def other_positions(shard: Path) -> None:
+def other_images(shard: Path) -> None:
     tensors, _ = opened(shard)
-    save_tensors(shard, "feature shard", 1, {**tensors, "positions": tensors["positions"] + 100}, {"skipped": []})
+    save_shard(shard, tensors, [(100, "it is empty")])
 
 
-@pytest.mark.parametrize("damage", [cut_short, changed_bit, other_features, other_positions])
+@pytest.mark.parametrize("damage", [cut_short, changed_bit, other_features, other_images])
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_damaged_shard_and_those_after_it_are_made_again(
+def test_a_damaged_shard_is_made_again(
     zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], number: int
 ) -> None:
     out = tmp_path / "f.safetensors"
-    monkeypatch.setattr(_shards, "SHARD_ROWS", 1)
+    monkeypatch.setattr(shard_maker, "SHARD_ROWS", 1)
     made(zoo, tmp_path / "whole.safetensors")
     stopped(zoo, out)
     damage(sorted((tmp_path / "f.safetensors.parts").glob("*.safetensors"))[number])
     encoder = fake()
     said: list[str] = []
-    monkeypatch.setattr(_shards, "notice", said.append)
+    monkeypatch.setattr(unfinished, "notice", said.append)
     made(zoo, out, encoder)
-    assert sum(encoder.seen) == 27 - 4 * number
+    assert sum(encoder.seen) == 15 + 4
     assert len(said) == 1
     assert "damaged and made again" in said[0]
     assert out.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
 
 
-def test_shards_of_another_job_are_cleared(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the first shard the others are of no use, also not to another job."""
+def test_shards_of_another_job_are_cleared_by_force(
+    zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the first shard is lost."""
     out = tmp_path / "f.safetensors"
-    monkeypatch.setattr(_shards, "SHARD_ROWS", 1)
+    monkeypatch.setattr(shard_maker, "SHARD_ROWS", 1)
     stopped(zoo, out, seed=1, views=2, batch_size=8)
     shards = sorted((tmp_path / "f.safetensors.parts").glob("*.safetensors"))
     shards[0].unlink()
+    with pytest.raises(FileError, match="is an unfinished extraction with another"):
+        made(zoo, out)
     with pytest.raises(Stop):
-        made(zoo, out, Stopping())
+        made(zoo, out, Stopping(), force=True)
     assert done_before(out) == 12
     assert len(list((tmp_path / "f.safetensors.parts").glob("*.safetensors"))) == 3
     made(zoo, tmp_path / "whole.safetensors")
@@ -323,7 +327,7 @@ def test_only_one_process_at_a_time(zoo: Path, tmp_path: Path) -> None:
     pytest.importorskip("fcntl", reason="locks are not used on this system")
     out = tmp_path / "f.safetensors"
     with (
-        _shards.Parts(out, {}),
+        unfinished.Unfinished(tmp_path / "f.safetensors.parts", {}),
         pytest.raises(FileError, match="another process uses"),
     ):
         made(zoo, out)
@@ -333,9 +337,9 @@ KILLED = """
 import sys
 from pathlib import Path
 if __name__ == "__main__":  # workers import this file too
-    from kedge.features import shards as _shards
+    from kedge.features import shard_maker
     from test_extract import Fake, made
-    _shards.SHARD_ROWS = 1
+    shard_maker.SHARD_ROWS = 1
     made(Path(sys.argv[1]), Path(sys.argv[2]), Fake(pause=0.1), views=2, batch_size=4, workers=int(sys.argv[3]))
 """
 
@@ -345,10 +349,12 @@ def test_killed_and_resumed_gives_the_same_file(zoo: Path, tmp_path: Path) -> No
     script.write_text(KILLED)
     out, whole = tmp_path / "f.safetensors", tmp_path / "whole.safetensors"
 
+    here = Path(__file__).parent
+
     def start(workers: int) -> subprocess.Popen[bytes]:
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(map(str, (Path(__file__).parent, Path(__file__).parents[1] / "support"))),
+            "PYTHONPATH": os.pathsep.join([*map(str, (here, here.parent / "support")), *sys.path]),
         }
         return subprocess.Popen([sys.executable, script, zoo, out, str(workers)], env=environment)
 
@@ -494,7 +500,7 @@ def test_progress_counts_images_and_shows_a_rate(
 
 
 def test_encode_alone(zoo: Path) -> None:
-    batches = list(encode(folder(zoo), fake(), batch_size=10, workers=0, first=5))
+    batches = list(encode(folder(zoo), fake(), batch_size=10, workers=0, ranges=[range(5, 30)]))
     assert [(batch.start, batch.stop) for batch in batches] == [(5, 15), (15, 25), (25, 30)]
     assert [len(batch.positions) for batch in batches] == [9, 10, 3]
     assert [i for batch in batches for i, _ in batch.skipped] == [13, 25, 29]

@@ -110,7 +110,7 @@ def features_split(
     source: FeatureFile,
     target: Annotated[Path, typer.Argument(metavar="FOLDER", help="The feature folder to make.")],
     images_per_shard: Annotated[
-        int | None, typer.Option(metavar="N", help="Images in each shard; default: 10000.")
+        int | None, typer.Option(metavar="N", help="Images in each shard; default: 8192.")
     ] = None,
     shards: Annotated[int | None, typer.Option(metavar="N", help="The number of shards instead.")] = None,
     normalize: Normalize = False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,6 +19,7 @@ from ..memory import check_memory
 from ..processes import without_ctrl_c
 from ..ranges import seed_number, whole
 from ..words import count
+from .shard import Skipped
 
 if TYPE_CHECKING:
     from ..encoders.encoder import Encoder
@@ -27,8 +28,6 @@ AHEAD = 2  # batches that each worker decodes ahead
 WORTH_WORKERS = 1000  # images; fewer are decoded faster than worker processes start
 USUAL_WORKERS, MOST_WORKERS = 8, 256
 MOST_VIEWS, MOST_TOGETHER = 10_000, 1_000_000  # views of an image; pictures through the encoder at one time
-
-Skipped = tuple[int, str]  # the position of an image that could not be read, and why
 
 
 class Encoded(NamedTuple):
@@ -54,23 +53,22 @@ class _Decoder:
     """The work of a worker process: from batch number to pixels. It can be pickled."""
 
     images: ImageSet
+    offset: int  # the number of its first image
+    batches: Sequence[range]  # image numbers
     preprocessing: Preprocessing
     views: int
-    size: int
     seed: int
-    first: int  # the first image of batch 0
 
     def __len__(self) -> int:
-        return -(-(len(self.images) - self.first) // self.size)
+        return len(self.batches)
 
     def __getitem__(self, batch: int) -> _Decoded:
-        start = self.first + batch * self.size
-        stop = min(start + self.size, len(self.images))
+        numbers = self.batches[batch]
         positions, pixels, skipped = [], [], []
-        for i in range(start, stop):
+        for i in numbers:
             random = np.random.default_rng((self.seed, i))  # per image, so that order and interruptions do not matter
-            source = self.images.source(i)
-            name = str(source) if isinstance(source, Path) else f"image {self.images.paths[i]}"
+            source = self.images.source(i - self.offset)
+            name = str(source) if isinstance(source, Path) else f"image {self.images.paths[i - self.offset]}"
             try:
                 image = open_image(source, name)
                 made = self.preprocessing.views(image, self.views, random) if self.views else self.preprocessing(image)
@@ -80,7 +78,8 @@ class _Decoder:
                 continue
             positions.append(i)
             pixels.append(made)
-        return _Decoded(start, stop, positions, torch.stack(pixels) if pixels else torch.empty(0, 0), skipped)
+        stacked = torch.stack(pixels) if pixels else torch.empty(0, 0)
+        return _Decoded(numbers.start, numbers.stop, positions, stacked, skipped)
 
 
 def encode(
@@ -91,22 +90,26 @@ def encode(
     batch_size: int = 64,
     workers: int | None = None,
     seed: int = 0,
-    first: int = 0,
+    ranges: Sequence[range] | None = None,
+    offset: int = 0,
 ) -> Iterator[Encoded]:
-    """Encode images `first` to n − 1, in batches, in order.
+    """Encode images in batches, in order; no batch has images of two ranges.
 
+    ranges: the numbers of the images to encode; None: all.
+    offset: the number of the first of `images`, if these are a part of all images.
     batch_size: pictures that go through the encoder together; v views of an image are v pictures.
     workers: processes that decode images; 0: decode in this process; None: one per core if there are many images.
     """
     from torch.utils.data import DataLoader
 
-    views, batch_size = whole("views", views, 0, MOST_VIEWS), whole("batch_size", batch_size, 1, MOST_TOGETHER)
-    seed = seed_number(seed)
+    check_options(views, batch_size, workers, seed)
+    ranges = [range(offset, offset + len(images))] if ranges is None else ranges
+    todo = sum(map(len, ranges))
     if workers is None:
-        workers = min(USUAL_WORKERS, os.cpu_count() or 1) if len(images) - first >= WORTH_WORKERS else 0
-    workers = whole("workers", workers, 0, MOST_WORKERS)
-    together = max(1, min(batch_size // max(1, views), len(images) - first))
-    decoder = _Decoder(images, encoder.preprocessing, views, together, seed, first)
+        workers = min(USUAL_WORKERS, os.cpu_count() or 1) if todo >= WORTH_WORKERS else 0
+    together = max(1, min(images_together(batch_size, views), todo))
+    batches = [part[i : i + together] for part in ranges for i in range(0, len(part), together)]
+    decoder = _Decoder(images, offset, batches, encoder.preprocessing, views, seed)
     workers = min(workers, len(decoder))
     pictures, (height, width) = together * max(1, views), encoder.preprocessing.size
     needed = pictures * (1 + AHEAD * workers) * 3 * height * width * 4
@@ -121,6 +124,19 @@ def encode(
         pin_memory=encoder.device.type == "cuda",
     )
     return _encoded(loader, encoder, views, batch_size)
+
+
+def check_options(views: int, batch_size: int, workers: int | None, seed: int) -> None:
+    """Raise SettingError for a number that is out of range."""
+    whole("views", views, 0, MOST_VIEWS)
+    whole("batch_size", batch_size, 1, MOST_TOGETHER)
+    whole("workers", workers or 0, 0, MOST_WORKERS)
+    seed_number(seed)
+
+
+def images_together(batch_size: int, views: int) -> int:
+    """How many images a batch has, if each has this many views."""
+    return max(1, batch_size // max(1, views))
 
 
 def _encoded(loader: Iterable[_Decoded], encoder: Encoder, views: int, batch_size: int) -> Iterator[Encoded]:

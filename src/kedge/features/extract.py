@@ -1,30 +1,26 @@
-"""From images to a feature file.
+"""From images to a feature file or a feature folder.
 
     kedge.extract("birds", ["robin", "wren"], out="birds.safetensors")
+    extract_folder("birds", ["robin", "wren"], out="birds-features")
 
-During extraction, finished work is in a folder beside the file, `birds.safetensors.parts`:
+Finished work is in shards, each written under a temporary name and then renamed (`features.unfinished` says where). A
+killed run loses only the work after its last shards. The next run with the same job makes those that are missing or
+damaged; a different job is an error. The views of image i come from a random generator with the seed (seed, i). What
+is made is therefore the same, bit for bit, for any number of workers, machines and interruptions. Another batch size
+changes the last digits, because matrix products round differently.
 
-    job.json                            what the features depend on: encoder, weights, prompts, images, views, seed
-    000000000-000000512.safetensors     a shard: the features of images 0 to 511, and which of them cannot be read
-
-Both are written under a temporary name and then renamed, so a killed run loses only the work after its last shard. The
-next run with the same job continues there; a different job is an error. A damaged shard and those after it are made
-again. The views of image i come from a random generator with the seed (seed, i). The file is therefore the same, bit
-for bit, for any number of workers, shards and interruptions. Another batch size changes the last digits, because matrix
-products round differently.
-
-Worker processes decode images ahead of the encoder, and a thread writes the shards.
+Worker processes decode images ahead of the encoder.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import Any, TypeVar
 
 from .. import progress
 from .._version import __version__
@@ -34,14 +30,21 @@ from ..encoders.names import load_encoder
 from ..encoders.templates import PLAIN_TEMPLATE, as_templates
 from ..errors import FileError, InputError, KedgeError
 from ..files import check_writable
-from ..images.image_set import ImageSet
-from ..images.sources import Classes, Images, InMemory, image_set
+from ..images.image_set import ImageSet, is_feature_folder
+from ..images.sources import Classes, Images, image_set
+from ..ranges import whole
 from ..tensor_files import check_path
 from ..words import count
-from .encode import Encoded, Skipped, encode
+from .encode import Encoded, images_together
 from .feature_set import FeatureSet
-from .shards import OtherJob, Parts, ShardWriter, difference
+from .folder import IMAGES_PER_SHARD, MOST_PER_SHARD, FeatureFolder, check_new_folder
+from .shard_maker import ShardMaker, Unit
 from .text_head import TextHead, text_head
+from .unfinished import JOB, LOCK, OtherJob, Unfinished, difference
+
+F = TypeVar("F", FeatureSet, FeatureFolder)
+MapShards = Callable[[ShardMaker, Iterable[Unit], int], Iterator[int]]  # maker, units and their number → images done
+UNITS = 64  # at least so many, if the number of images allows it, when shards are made elsewhere and joined
 
 
 def extract(
@@ -59,6 +62,7 @@ def extract(
     device: str = "auto",
     force: bool = False,
     each: Callable[[Encoded, TextHead], None] | None = None,
+    map_shards: MapShards | None = None,
 ) -> FeatureSet:
     """Encode images and class names, write a feature file, and load it. An interrupted extraction is continued.
 
@@ -79,62 +83,132 @@ def extract(
     seed: of the random views.
     device: "cpu", "cuda", "mps", … for an encoder that is given by name; "auto" is a GPU if there is one.
     force: replace an existing file, or unfinished work, of another job. Otherwise these are errors.
-    each: called with every batch of features and the text head, in order, those of an interrupted run first.
+    each: called with every batch of features and the text head, those of an interrupted run first.
+    map_shards: makes the shards elsewhere, as `kedge.cluster.extraction` does; `each` is then called for none.
     """
     out = check_feature_file(out)
-    before = None if force else _existing(out)  # first: an error there must not wait for the encoder
-    images = image_set(images, classes)
-    if not images.class_names:
-        raise InputError(f"{images.name} has no class names. Name the classes (--classes).")
-    templates = as_templates(templates or images.template or PLAIN_TEMPLATE)
-    encoder = load_encoder(encoder, device=device)
-    if encoder.name == "tiny" and progress.noticed():
-        for limit in tiny.limits(images):
-            progress.notice(f"note: {limit}")
-    about = _about(images, encoder, templates, views, seed)
-    job = {**about, "class_names": list(images.class_names), "dimension": encoder.dimension}
-    parts = Parts(out, job, force)
+    before = None if force else _existing(out, FeatureSet.load)  # first: an error there must not wait for the encoder
+    task = _Task.of(images, classes, encoder, templates, device, views, seed)
+    parts = Unfinished(_parts(out), task.job, force)
     if before:
-        _check_same_job(before, job, out, strict)
+        _check_same_job(before, task.job, out, strict)
         if parts.folder.is_dir():  # of a run that was killed at its very end
             with parts:
                 parts.remove()
         return before
     with parts:
-        first = parts.done()
-        batches = encode(images, encoder, views=views, batch_size=batch_size, workers=workers, seed=seed, first=first)
-        head = text_head(encoder, images.class_names, templates)
-        if each is not None:
-            for batch in parts.batches():
-                each(batch, head)
-        counter = progress.counting(len(images), "images", "images", first)
-        with counter as advance, ShardWriter(parts) as writer:
-            for batch in batches:
-                if strict:
-                    _raise_unreadable(batch.skipped, images)
-                writer.add(batch)
-                advance(batch.stop - batch.start)
-                if each is not None:
-                    each(batch, head)
-        features, all_views, positions, skipped = parts.joined()
-        if strict and skipped:
-            raise FileError(
-                f"an earlier run left out {count(len(skipped), 'image')}: {skipped[0][1]} "
-                f"If they are repaired, delete {parts.folder} and start again; or run it without --strict."
-            )
-        if not positions:
-            parts.remove()  # the next run must try to read them again
-            raise InputError(f"none of {count(len(images), 'image')} can be read; the first: {skipped[0][1]}")
-        FeatureSet.from_arrays(
-            features,
-            head,
-            labels=None if images.labels is None else torch.tensor(images.labels)[positions],
-            views=all_views,
-            paths=None if isinstance(images, InMemory) else [images.paths[i] for i in positions],
-            provenance={**about, "skipped": [{"path": images.paths[i], "reason": reason} for i, reason in skipped]},
-        ).save(out)
+        maker = ShardMaker(
+            task.encoder, parts.folder, len(task.images), views, batch_size, workers, seed, strict, stays=False
+        )
+        together = images_together(batch_size, views)
+        size = max(1, min(IMAGES_PER_SHARD, len(task.images) // UNITS) // together) * together
+        head = task.encode(parts, maker, size, each, map_shards)
+        positions, provenance = _readable(parts, task, strict)
+        parts.joined(head, provenance, len(positions)).save(out)
         parts.remove()
     return FeatureSet.load(out)
+
+
+def extract_folder(
+    images: Images,
+    classes: Classes | None = None,
+    encoder: str | Encoder = DEFAULT,
+    out: str | Path = "features",
+    *,
+    images_per_shard: int = IMAGES_PER_SHARD,
+    templates: str | Sequence[str] | None = None,
+    views: int = 0,
+    batch_size: int = 64,
+    workers: int | None = 0,
+    strict: bool = False,
+    seed: int = 0,
+    device: str = "auto",
+    force: bool = False,
+    map_shards: MapShards | None = None,
+) -> FeatureFolder:
+    """The same for more features than memory holds: encode images into a feature folder, and open it.
+
+    images_per_shard: how many images have their features in one file. If it is a multiple of the images that go
+        through the encoder together, the features are those of `extract`, bit for bit.
+    """
+    out, size = Path(out), whole("images_per_shard", images_per_shard, 1, MOST_PER_SHARD)
+    before = _existing(out, FeatureFolder.open) if is_feature_folder(out) and not force else None
+    if not is_feature_folder(out):
+        check_new_folder(out, left=(JOB, LOCK))
+    task = _Task.of(images, classes, encoder, templates, device, views, seed)
+    work = Unfinished(out, {**task.job, "images_per_shard": size}, force)
+    if before:
+        _check_same_job(before, task.job, out, strict)
+        work.tidy()
+        return before
+    with work:
+        maker = ShardMaker(task.encoder, out, len(task.images), views, batch_size, workers, seed, strict, stays=True)
+        head = task.encode(work, maker, size, None, map_shards)
+        _, provenance = _readable(work, task, strict)
+        return work.complete(head, provenance)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is encoded, with what, and what the features depend on."""
+
+    images: ImageSet
+    encoder: Encoder
+    templates: tuple[str, ...]
+    about: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        images: Images,
+        classes: Classes | None,
+        encoder: str | Encoder,
+        templates: str | Sequence[str] | None,
+        device: str,
+        views: int,
+        seed: int,
+    ) -> _Task:
+        images = image_set(images, classes)
+        if not images.class_names:
+            raise InputError(f"{images.name} has no class names. Name the classes (--classes).")
+        templates = as_templates(templates or images.template or PLAIN_TEMPLATE)
+        encoder = load_encoder(encoder, device=device)
+        if encoder.name == "tiny" and progress.noticed():
+            for limit in tiny.limits(images):
+                progress.notice(f"note: {limit}")
+        return cls(images, encoder, tuple(templates), _about(images, encoder, templates, views, seed))
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """What unfinished work must agree in."""
+        return {**self.about, "class_names": list(self.images.class_names), "dimension": self.encoder.dimension}
+
+    def encode(
+        self,
+        work: Unfinished,
+        maker: ShardMaker,
+        size: int,
+        each: Callable[[Encoded, TextHead], None] | None,
+        map_shards: MapShards | None,
+    ) -> TextHead:
+        """Make the shards that are missing; in ranges of this size if they stay, or are made elsewhere."""
+        missing = work.missing(size if maker.stays or map_shards else 0)
+        head = text_head(self.encoder, self.images.class_names, self.templates)
+        with progress.counting(len(self.images), "images", "images", work.done()) as advance:
+            if map_shards is not None:
+                units = (Unit(numbers, self.images.part(numbers)) for numbers in missing)
+                for made in map_shards(maker, units, len(missing)):
+                    advance(made)
+                return head
+            if each is not None:
+                for batch in work.batches():
+                    each(batch, head)
+            with contextlib.closing(maker.batches(self.images, missing)) as batches:
+                for batch in batches:
+                    advance(batch.stop - batch.start)
+                    if each is not None:
+                        each(batch, head)
+        return head
 
 
 def check_feature_file(path: str | Path) -> Path:
@@ -146,8 +220,13 @@ def check_feature_file(path: str | Path) -> Path:
 
 
 def done_before(out: str | Path) -> int:
-    """How many images are done in an unfinished extraction to this file."""
-    return Parts(Path(out), {}).done()
+    """How many images are done in an unfinished extraction to this file or folder."""
+    out = Path(out)
+    return Unfinished(_parts(out) if out.suffix else out, {}).done()
+
+
+def _parts(out: Path) -> Path:
+    return out.with_name(out.name + ".parts")
 
 
 def check_same_encoder(features: FeatureSet, other: Encoder | FeatureSet) -> None:
@@ -164,17 +243,17 @@ def check_same_encoder(features: FeatureSet, other: Encoder | FeatureSet) -> Non
             )
 
 
-def _existing(out: Path) -> FeatureSet | None:
-    """The feature file that is there already; None if nothing is."""
+def _existing(out: Path, load: Callable[[Path], F]) -> F | None:
+    """The features that are there already; None if nothing is."""
     if not out.exists():
         return None
     try:
-        return FeatureSet.load(out)
+        return load(out)
     except KedgeError as error:
         raise FileError(f"{out} exists and would be replaced: {error} {_REPLACE}") from error
 
 
-def _check_same_job(features: FeatureSet, job: dict[str, Any], out: Path, strict: bool) -> None:
+def _check_same_job(features: FeatureSet | FeatureFolder, job: dict[str, Any], out: Path, strict: bool) -> None:
     """Raise FileError if the features come from another job, or lack images although none may be left out."""
     there = {name: value for name, value in features.provenance.items() if name != "skipped"}
     head = {"class_names": list(features.head.class_names), "dimension": features.head.d}
@@ -185,6 +264,24 @@ def _check_same_job(features: FeatureSet, job: dict[str, Any], out: Path, strict
     if strict and skipped:
         left_out = f"{count(len(skipped), 'image')}: {skipped[0]['reason']}"
         raise FileError(f"{out} exists, and leaves out {left_out} {_REPLACE} Or run it without --strict.")
+
+
+def _readable(work: Unfinished, task: _Task, strict: bool) -> tuple[list[int], dict[str, Any]]:
+    """The numbers of the images that have features, and the provenance, which names the others.
+
+    Raises an error if none has, or if one has not although all should.
+    """
+    positions, skipped = work.summary()
+    if strict and skipped:
+        raise FileError(
+            f"an earlier run left out {count(len(skipped), 'image')}: {skipped[0][1]} "
+            f"If they are repaired, delete {work.folder} and start again; or run it without --strict."
+        )
+    if not positions:
+        work.remove()  # the next run must try to read them again
+        raise InputError(f"none of {count(len(task.images), 'image')} can be read; the first: {skipped[0][1]}")
+    paths = task.images.paths
+    return positions, {**task.about, "skipped": [{"path": paths[i], "reason": reason} for i, reason in skipped]}
 
 
 _REPLACE = "Name another file, or replace it with --force (force=True)."
@@ -205,8 +302,3 @@ def _about(images: ImageSet, encoder: Encoder, templates: Sequence[str], views: 
         "kedge": __version__,
         **({"simulated": True} if tiny.bundled(images) else {}),
     }
-
-
-def _raise_unreadable(skipped: Sequence[Skipped], images: ImageSet) -> None:
-    for i, reason in skipped:
-        raise FileError(f"image {i + 1} of {len(images):,}: {reason} Or run it without --strict.")

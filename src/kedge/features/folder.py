@@ -1,7 +1,7 @@
 """A feature folder: a FeatureSet in many files, which need not fit in memory together.
 
     birds/manifest.safetensors               the classes with their prototypes, the provenance, and the list of shards
-    birds/000000000-000010000.safetensors    a shard: see `features.shard`
+    birds/000000000-000008192.safetensors    a shard: see `features.shard`
 
     folder = FeatureFolder.open("birds")     # reads the manifest only
     for shard in folder.shards:
@@ -39,7 +39,7 @@ from .shard import NAME, load_shard, save_shard, shard_name, shard_range, shards
 from .text_head import TextHead
 
 KIND, VERSION = "feature folder", 1
-IMAGES_PER_SHARD, MOST_PER_SHARD = 10_000, 10_000_000
+IMAGES_PER_SHARD, MOST_PER_SHARD = 8192, 10_000_000  # a multiple of the usual batch sizes
 
 
 @dataclass(frozen=True)
@@ -248,8 +248,11 @@ def write_manifest(
     return FeatureFolder.open(path)
 
 
-def check_new_folder(path: str | Path) -> Path:
-    """The path, if a feature folder can be made there: nothing is there, or what an interrupted run left."""
+def check_new_folder(path: str | Path, left: Sequence[str] = ()) -> Path:
+    """The path, if a feature folder can be made there: nothing is there, or what an interrupted run left.
+
+    left: names of files that it may have left beside shards.
+    """
     path = check_path(path)
     check_usable(path)
     if is_feature_folder(path):
@@ -259,7 +262,7 @@ def check_new_folder(path: str | Path) -> Path:
     check_writable(path / MANIFEST if path.is_dir() else path)
     if path.is_dir():
         for there in path.iterdir():
-            if shard_range(there.name) is None and not there.name.startswith(".kedge-"):
+            if shard_range(there.name) is None and there.name not in left and not there.name.startswith(".kedge-"):
                 raise FileError(f"{path} has other files, like {there.name}. Name an empty or a new folder.")
     return path
 
