@@ -61,11 +61,7 @@ class Batch:
         """The same for some rows. Nothing is kept, for batches whose n×k is too large."""
         table = self.tables.get("log_zero_shot")
         log_y = self.head.log_zero_shot(self.features[rows]) if table is None else table[rows]
-        if self.known is None:
-            return log_y
-        images, classes = labelled(self.known[rows])
-        certain = log_y.new_full((len(images), self.head.k), IMPOSSIBLE).scatter_(1, classes[:, None], 0.0)
-        return log_y.index_copy(0, images, certain)
+        return log_y if self.known is None else certain(log_y, self.known[rows])
 
     def nearest(self, m: int, *, search: Search = "auto", compiled: bool = True) -> Neighbours:
         """The m nearest others of each image: those kept, or searched for."""
@@ -85,6 +81,13 @@ def labelled(known: Tensor) -> tuple[Tensor, Tensor]:
     """The numbers of the images with a known label, and their classes."""
     images = (known >= 0).nonzero().squeeze(1)
     return images, known[images]
+
+
+def certain(log_y: Tensor, known: Tensor) -> Tensor:
+    """log ŷ (n×k) in which known labels (n, UNKNOWN elsewhere) have ŷ = 1."""
+    images, classes = labelled(known)
+    rows = log_y.new_full((len(images), log_y.shape[1]), IMPOSSIBLE).scatter_(1, classes[:, None], 0.0)
+    return log_y.index_copy(0, images, rows)
 
 
 @dataclass(frozen=True)

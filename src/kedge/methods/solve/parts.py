@@ -4,8 +4,11 @@ A solver that is written for `Parts` runs in both. It calls functions of the obj
 other what the other needs:
 
     parts = Here([Rows(…), Rows(…)])
-    counts = sum(parts.each("counts"))                 # every part: counts()
-    parts.exchange("outgoing", "incoming")             # part a's outgoing()[b] is entry a of part b's incoming([…])
+    counts = sum(parts.each("mass"))                   # every part: mass()
+    parts.exchange("lend", "assign")                   # part a's lend()[b] is entry a of part b's assign([…])
+
+An object may be lost, with the machine it is on. Then it is made again, and the calls marked `lasting` are made of it
+again: of every name the last one, in the order in which they were made.
 """
 
 from __future__ import annotations
@@ -20,10 +23,12 @@ class Parts(Protocol):
     def __len__(self) -> int:
         """How many parts there are."""
 
-    def each(self, call: str, *shared: Any, own: Sequence[Any] | None = None) -> list[Any]:
+    def each(
+        self, call: str, *shared: Any, own: Sequence[Any] | None = None, lasting: bool = False
+    ) -> list[Any]:
         """Call this function of every part, with its entry of `own` first, if given; the results, by part."""
 
-    def exchange(self, give: str, take: str, *shared: Any) -> list[Any]:
+    def exchange(self, give: str, take: str, *shared: Any, lasting: bool = False) -> list[Any]:
         """Every part's `give()` is a list with an entry per part. Call `take` of every part with the list of entries
         that are for it, by giver, and what is shared; the results, by part.
         """
@@ -38,13 +43,15 @@ class Here:
     def __len__(self) -> int:
         return len(self.objects)
 
-    def each(self, call: str, *shared: Any, own: Sequence[Any] | None = None) -> list[Any]:
+    def each(
+        self, call: str, *shared: Any, own: Sequence[Any] | None = None, lasting: bool = False
+    ) -> list[Any]:
         """See `Parts`."""
         if own is None:
             return [getattr(part, call)(*shared) for part in self.objects]
         return [getattr(part, call)(mine, *shared) for part, mine in zip(self.objects, own, strict=True)]
 
-    def exchange(self, give: str, take: str, *shared: Any) -> list[Any]:
+    def exchange(self, give: str, take: str, *shared: Any, lasting: bool = False) -> list[Any]:
         """See `Parts`."""
         given = self.each(give)
         return self.each(take, *shared, own=[list(entries) for entries in zip(*given, strict=True)])
