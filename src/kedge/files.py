@@ -128,6 +128,15 @@ def _status(path: Path) -> os.stat_result | None:
         raise FileError(f"cannot use {path}: {reason}. Check the path.") from error
 
 
+def stamp(path: Path) -> tuple[int, int]:
+    """The size of a file in bytes, and when it was changed; zeros if it is gone."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
+
+
 def text_lines(path: str | Path) -> list[tuple[int, str]]:
     """The non-empty lines of a text file with their line numbers (from 1)."""
     try:
