@@ -28,8 +28,10 @@ class Parts(Protocol):
     ) -> list[Any]:
         """Call this function of every part, with its entry of `own` first, if given; the results, by part."""
 
-    def exchange(self, give: str, take: str, *shared: Any, lasting: bool = False) -> list[Any]:
-        """Every part's `give()` is a list with an entry per part. Call `take` of every part with the list of entries
+    def exchange(
+        self, give: str, take: str, *shared: Any, giving: tuple[Any, ...] = (), lasting: bool = False
+    ) -> list[Any]:
+        """Every part's `give(*giving)` is a list with an entry per part. Call `take` of every part with the list of entries
         that are for it, by giver, and what is shared; the results, by part.
         """
 
@@ -51,7 +53,9 @@ class Here:
             return [getattr(part, call)(*shared) for part in self.objects]
         return [getattr(part, call)(mine, *shared) for part, mine in zip(self.objects, own, strict=True)]
 
-    def exchange(self, give: str, take: str, *shared: Any, lasting: bool = False) -> list[Any]:
+    def exchange(
+        self, give: str, take: str, *shared: Any, giving: tuple[Any, ...] = (), lasting: bool = False
+    ) -> list[Any]:
         """See `Parts`."""
-        given = self.each(give)
+        given = self.each(give, *giving)
         return self.each(take, *shared, own=[list(entries) for entries in zip(*given, strict=True)])
