@@ -334,10 +334,15 @@ def image_tensors(
         tensors["labels"] = labels
     if views is not None:
         tensors["views"] = views
-    if paths is not None:  # bytes, since a million paths would not fit a safetensors header
-        text = bytearray("\0".join(paths).encode(errors="surrogateescape"))
-        tensors["paths"] = torch.frombuffer(text, dtype=torch.uint8) if text else torch.empty(0, dtype=torch.uint8)
+    if paths is not None:
+        tensors["paths"] = as_bytes(paths)
     return tensors
+
+
+def as_bytes(paths: Sequence[str]) -> Tensor:
+    """Paths separated by NUL. Bytes, since a million paths would not fit a safetensors header."""
+    text = bytearray("\0".join(paths).encode(errors="surrogateescape"))
+    return torch.frombuffer(text, dtype=torch.uint8) if text else torch.empty(0, dtype=torch.uint8)
 
 
 def stored_paths(tensors: Mapping[str, Tensor]) -> list[str] | None:

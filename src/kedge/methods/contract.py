@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..features.text_head import TextHead
+from .solve.parts import Parts
 from .solve.neighbours import KeptNeighbours, Neighbours, Search, nearest_neighbours
 
 UNKNOWN = -1  # in `Batch.known`: no label is known
@@ -139,6 +140,22 @@ class Prepares(Protocol):
 
     def prepare(self, batch: Batch) -> Mapping[str, Tensor]:
         """Tables with a row per image. Later batches of these images get their rows in `Batch.tables`."""
+
+
+@runtime_checkable
+class SolvesParts(Protocol):
+    """A method that can solve more images than memory holds, in parts and by lists of candidates; see `solve/joint`."""
+
+    @property
+    def neighbours(self) -> int:
+        """How many neighbours of each image it needs."""
+
+    @property
+    def search(self) -> Search:
+        """How they are to be found."""
+
+    def solve(self, parts: Parts, head: TextHead) -> dict[str, Any]:
+        """Solve the images of the parts, which are `Rows` and keep the outcome; its `info`."""
 
 
 @runtime_checkable

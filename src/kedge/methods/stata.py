@@ -48,6 +48,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from ..errors import SettingError
 from ..features.text_head import TextHead
 from ..progress import track
 from .contract import Batch, State, Step, Traits
@@ -171,6 +172,10 @@ class StatA(Configured):
 
     def solve(self, parts: Parts, head: TextHead) -> dict[str, Any]:
         """Solve images in parts, by lists of candidates."""
+        if self._plain or self.graph == "dense":
+            raise SettingError(
+                "stata by lists of candidates has no tol, objective, released_variance and dense graph. Leave them out."
+            )
         crossing = link(parts)
         found = survey(parts, head)
         later = head.unit.features if self.unit_means else None

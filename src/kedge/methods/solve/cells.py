@@ -13,22 +13,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...arrays import Stacked, unit_rows
+from ...errors import FileError
 from ...files import reserve, writing
 from ...progress import track
+from ...tensor_files import check_names, load_tensors, save_tensors
 from .neighbours import (
     BLOCK_COLUMNS,
     BLOCK_ROWS,
     LOWEST,
     SAMPLE,
     SEED,
+    Neighbours,
     best_keeper,
     empty_lists,
     k_means,
@@ -39,8 +43,17 @@ from .neighbours import (
 )
 from .parts import Parts
 
+KIND, VERSION = "arranged part", 1
 ASKING = 1 << 19  # images that ask at one time
 Query = tuple[Tensor, Tensor, Tensor]  # features as they are stored (r×d), positions (r), and cells, −1 for none (r×p)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the file of a part says beside its tensors."""
+
+    dtype: Literal["float16", "bfloat16", "float32", "float64"]  # of its rows
+    sha256: str
 
 
 class Arranged(NamedTuple):
@@ -51,8 +64,11 @@ class Arranged(NamedTuple):
 
 
 @torch.no_grad()
-def arrange(parts: Parts, m: int) -> Arranged:
-    """Move the images to the parts of their cells, and find the m nearest others of each, which its part keeps."""
+def arrange(parts: Parts, m: int, exact: bool) -> Arranged:
+    """Move the images to the parts of their cells, and find the m nearest others of each, which its part keeps.
+
+    exact: every image looks into all cells.
+    """
     sizes = parts.each("size")
     n = sum(sizes)
     m = min(m, n - 1)
@@ -60,8 +76,8 @@ def arrange(parts: Parts, m: int) -> Arranged:
     sample = torch.randperm(n, generator=draw)[: 2 * SAMPLE]
     x, half = _rows(parts, sample), len(sample) // 2
     centres = k_means(_rows(parts, training_images(n, draw)), round(math.sqrt(n)), draw)
-    p = 1
-    if m:
+    p = len(centres)
+    if m and not exact:
         true, true_values = _among(parts, x, sample, m)
         p = lists_to_visit(x[:half], _rows(parts, true[:half].flatten()), centres)
     counts = sum(parts.each("visit_centres", centres, p))
@@ -78,6 +94,8 @@ def arrange(parts: Parts, m: int) -> Arranged:
         parts.exchange("ask", "look", start, giving=(start,))
         parts.exchange("answer", "merge", start)
     _complete(parts, m)
+    if exact:
+        return Arranged(offsets[:-1], {})
     which, found = (torch.cat(judged) for judged in zip(*parts.each("similarities", sample[half:]), strict=True))
     return Arranged(offsets[:-1], {"recall": recall(found, true_values[half:][which])})
 
@@ -246,6 +264,11 @@ class Cells:
         rows = (ascending[at] == self.numbers).nonzero().squeeze(1)
         return order[at[rows]], self.values[rows]
 
+    def save(self, file: Path) -> None:
+        """Write the numbers of the images here and their neighbours; their rows are in a file already."""
+        tensors = {"numbers": self.numbers, "indices": self.indices, "similarity": self.values}
+        save_tensors(file, KIND, VERSION, tensors, {"dtype": str(self.dtype).removeprefix("torch.")})
+
     def _cells_of(self, part: int, start: int) -> Tensor:
         """Which cells of a part some images look into, r×p; −1 for cells of other parts."""
         cells = self.cells[start : start + ASKING]
@@ -276,6 +299,17 @@ def stored_rows(file: Path, n: int, d: int, dtype: torch.dtype) -> Tensor:
     if n == 0:
         return torch.empty(0, d, dtype=dtype)
     return torch.from_file(str(file), shared=True, size=n * d, dtype=dtype).view(n, d)
+
+
+def load(file: Path, rows: Path, like: Tensor) -> tuple[Stacked, Tensor, Neighbours]:
+    """What `Cells.save` wrote: the images, their numbers, and their neighbours."""
+    tensors, header = load_tensors(file, KIND, VERSION, Header)
+    check_names(file, tensors, ("numbers", "indices", "similarity"))
+    n, d, dtype = len(tensors["numbers"]), like.shape[-1], getattr(torch, header.dtype)
+    if rows.stat().st_size != n * d * dtype.itemsize:
+        raise FileError(f"{rows} does not have the {n} rows that {file} tells of. Delete its folder, and run it again.")
+    x = Stacked([lambda: stored_rows(rows, n, d, dtype)], [n], like)
+    return x, tensors["numbers"], Neighbours(tensors["indices"], tensors["similarity"])
 
 
 def _rows(parts: Parts, numbers: Tensor) -> Tensor:

@@ -63,12 +63,12 @@ class Statistics(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """The lists when the solve has ended."""
+    """What was found of some images, when the solve has ended."""
 
-    classes: Tensor  # n×C, ascending
-    z: Tensor  # n×C
-    zero_shot_labels: Tensor  # n
-    zero_shot_confidence: Tensor  # n
+    classes: Tensor  # r×C, ascending
+    z: Tensor  # r×C
+    zero_shot_labels: Tensor  # r: by the encoder alone
+    zero_shot_confidence: Tensor  # r
 
 
 class Rows:
@@ -321,9 +321,9 @@ class Rows:
             self._add(total, classes, self.z[rows])
         return total
 
-    def answers(self) -> Answers:
-        """The lists. Do not write to them."""
-        return Answers(self.classes, self.z[: self.n], self.first_labels, self.first_confidence)
+    def answers(self, rows: Tensor) -> Answers:
+        """What was found of some images (r)."""
+        return Answers(*(found[rows] for found in (self.classes, self.z, self.first_labels, self.first_confidence)))
 
     def dense(self) -> Tensor:
         """z as n×k, zero outside the lists."""

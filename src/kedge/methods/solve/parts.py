@@ -13,8 +13,11 @@ again: of every name the last one, in the order in which they were made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+Engine: TypeAlias = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], "Parts"]
+# what makes an object of each of these arguments, where they are to be
 
 
 class Parts(Protocol):
@@ -34,6 +37,9 @@ class Parts(Protocol):
         """Every part's `give(*giving)` is a list with an entry per part. Call `take` of every part with the list of entries
         that are for it, by giver, and what is shared; the results, by part.
         """
+
+    def close(self) -> None:
+        """Let go of the objects."""
 
 
 class Here:
@@ -59,3 +65,12 @@ class Here:
         """See `Parts`."""
         given = self.each(give, *giving)
         return self.each(take, *shared, own=[list(entries) for entries in zip(*given, strict=True)])
+
+    def close(self) -> None:
+        """See `Parts`."""
+        self.objects = ()
+
+
+def here(make: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Here:
+    """The engine of this process."""
+    return Here([make(*each) for each in arguments])
