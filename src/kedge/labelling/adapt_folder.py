@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import FileError, InputError, SettingError
 from ..arrays import Stacked
+from ..errors import FileError, InputError, SettingError
 from ..features.folder import FeatureFolder
 from ..features.shard import load_shard
 from ..features.text_head import TextHead
@@ -33,14 +33,13 @@ from ..methods.registry import build
 from ..methods.settings import settings_of
 from ..methods.solve import joint
 from ..methods.solve.cells import Cells, arrange, load
-from ..methods.solve.lists import Rows
+from ..methods.solve.lists import Answers, Rows
 from ..methods.solve.neighbours import EXACT_UP_TO
 from ..methods.solve.parts import Engine, Parts, here
 from ..progress import track
 from ..schema import Whole
 from ..tensor_files import check_path, load_tensors, save_tensors
 from .label_folder import MANIFEST, Entry, LabelFolder, label_tensors, save_manifest, save_shard
-from .solving import check_known
 
 KIND, VERSION = "arranged folder", 1
 WORK = "work"  # in the label folder, until it is complete
@@ -204,7 +203,9 @@ def _known(known: Known | None, folder: FeatureFolder) -> tuple[Tensor, Tensor]:
 def _arranged(folder: FeatureFolder, work: Path, method: SolvesParts, parts: int, engine: Engine) -> Header:
     """Arrange the images, unless an interrupted run has."""
     if method.search == "exact" and len(folder) > EXACT_UP_TO:
-        raise SettingError(f"exact neighbours in a feature folder are for up to {EXACT_UP_TO:,} images. Leave search out.")
+        raise SettingError(
+            f"exact neighbours in a feature folder are for up to {EXACT_UP_TO:,} images. Leave search out."
+        )
     exact = method.search != "approximate" and len(folder) <= EXACT_UP_TO
     task = Task(folder.hash, method.neighbours, exact, parts)
     file = work / "arranged.safetensors"
@@ -263,7 +264,7 @@ def _written(
         order = numbers.argsort()
         known = _of(numbers[order], *given)
         known = torch.full_like(numbers, UNKNOWN) if known is None else known
-        tensors = label_tensors(*(each[order] for each in found), known, features.paths)
+        tensors = label_tensors(Answers(*(each[order] for each in found)), known, features.paths)
         counts.add(tensors, features.labels)
         yield save_shard(out, start, tensors)
         start = stop

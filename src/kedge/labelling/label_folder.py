@@ -32,9 +32,10 @@ from torch import Tensor
 
 from ..errors import FileError, SettingError
 from ..features.feature_set import as_bytes, stored_paths
-from ..features.shard import NAME, shard_name, shard_range
+from ..features.shard import NAME, shard_name
 from ..files import check_usable, check_writable, written_by_rename
 from ..methods.contract import UNKNOWN
+from ..methods.solve.lists import Answers
 from ..schema import Meta, Positive
 from ..tensor_files import check_names, check_path, load_tensors, save_tensors
 from ..words import count, percent, write_csv, write_json
@@ -103,9 +104,7 @@ class LabelFolder:
             raise FileError(f"{path} is not a label folder: it has no {MANIFEST}. Make it with kedge adapt.")
         tensors, header = load_tensors(path / MANIFEST, KIND, VERSION, Header)
         check_names(path / MANIFEST, tensors, ("mass",))
-        return cls(
-            path.absolute(), header.features, tuple(header.class_names), header.summary, tuple(header.shards)
-        )
+        return cls(path.absolute(), header.features, tuple(header.class_names), header.summary, tuple(header.shards))
 
     def __len__(self) -> int:
         return sum(entry.images for entry in self.entries)
@@ -177,10 +176,9 @@ def check_table(path: str | Path) -> Path:
     return path
 
 
-def label_tensors(
-    classes: Tensor, z: Tensor, zero_shot: Tensor, zero_shot_probability: Tensor, known: Tensor, paths: Sequence[str] | None
-) -> dict[str, Tensor]:
-    """The tensors of a shard, from lists (m×C) and what else is known of each image (m)."""
+def label_tensors(found: Answers, known: Tensor, paths: Sequence[str] | None) -> dict[str, Tensor]:
+    """The tensors of a shard, from what was found of its images, and known labels (m, UNKNOWN elsewhere)."""
+    classes, z, zero_shot, zero_shot_probability = found
     best, first = z.max(dim=1, keepdim=True)
     second, then = z.scatter(1, first, -1.0).max(dim=1)
     other = (second > 0) & (known == UNKNOWN)
@@ -207,7 +205,12 @@ def save_shard(folder: Path, start: int, tensors: Mapping[str, Tensor]) -> Entry
 
 
 def save_manifest(
-    folder: Path, features: str, class_names: Sequence[str], summary: Mapping[str, Any], entries: Sequence[Entry], mass: Tensor
+    folder: Path,
+    features: str,
+    class_names: Sequence[str],
+    summary: Mapping[str, Any],
+    entries: Sequence[Entry],
+    mass: Tensor,
 ) -> LabelFolder:
     """Complete a folder whose shards are written. mass: Σ_i z_ik, k."""
     meta = {
@@ -223,7 +226,7 @@ def save_manifest(
 def _check_shard(path: Path, tensors: Mapping[str, Tensor], images: int, k: int) -> None:
     """Raise FileError unless the tensors have the right shapes and name classes that exist."""
     lists = tensors["candidates"].shape
-    shapes = {name: (images,) for name in PER_IMAGE} | dict.fromkeys(LISTS, (images, *lists[1:]))
+    shapes = dict.fromkeys(PER_IMAGE, (images,)) | dict.fromkeys(LISTS, (images, *lists[1:]))
     classes = [tensors[name] for name in ("labels", "runner_up", "zero_shot_labels", "known", "candidates")]
     wrong = any(tensors[name].shape != shape for name, shape in shapes.items()) or len(lists) != 2
     if wrong or any(each.is_floating_point() or int(each.min()) < NO_CLASS or int(each.max()) >= k for each in classes):

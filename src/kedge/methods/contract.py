@@ -21,8 +21,8 @@ from torch import Tensor
 
 from ..errors import InputError
 from ..features.text_head import TextHead
-from .solve.parts import Parts
 from .solve.neighbours import KeptNeighbours, Neighbours, Search, nearest_neighbours
+from .solve.parts import Parts
 
 UNKNOWN = -1  # in `Batch.known`: no label is known
 IMPOSSIBLE = -1e30  # log ŷ of the other classes, if the label is known: no setting outweighs it, and 0 · log ŷ is 0

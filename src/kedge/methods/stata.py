@@ -179,9 +179,7 @@ class StatA(Configured):
         crossing = link(parts)
         found = survey(parts, head)
         later = head.unit.features if self.unit_means else None
-        info = solve(
-            parts, head, found, found.var0, self._settings(), self._edge, name="StatA", later=later
-        )
+        info = solve(parts, head, found, found.var0, self._settings(), self._edge, name="StatA", later=later)
         return {**info, **crossing}
 
     @torch.no_grad()

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -169,7 +170,10 @@ class Cells:
         self.stops = mine.cumsum(0)
         self.filled = self.stops - mine
         self.n, self.offset = int(mine.sum()), offsets[self.number]
-        self.numbers, self.cells = torch.empty(self.n, dtype=torch.long), self.near.new_empty(self.n, self.near.shape[1])
+        self.numbers, self.cells = (
+            torch.empty(self.n, dtype=torch.long),
+            self.near.new_empty(self.n, self.near.shape[1]),
+        )
         self.dtype = self.x.opening[0]().dtype
         with writing(self.file), self.file.open("wb") as file:
             reserve(file, self.n * self.x.like.shape[-1] * self.dtype.itemsize)
@@ -229,7 +233,7 @@ class Cells:
         self.answers = []
         for raw, positions, cells in given:
             answer = empty_lists(len(raw), self.m, self.x.like)
-            self._scan(lambda rows, raw=raw: unit_rows(raw[rows], like=self.x.like), positions, cells, *answer)
+            self._scan(partial(_converted, raw, self.x.like), positions, cells, *answer)
             self.answers.append(answer)
 
     def answer(self) -> list[tuple[Tensor, Tensor]]:
@@ -294,6 +298,11 @@ class Cells:
                     indices[some], values[some] = at, best
 
 
+def _converted(raw: Tensor, like: Tensor, rows: Tensor) -> Tensor:
+    """Some of these rows in working precision."""
+    return unit_rows(raw[rows], like=like)
+
+
 def stored_rows(file: Path, n: int, d: int, dtype: torch.dtype) -> Tensor:
     """The rows of a part (n×d), memory-mapped."""
     if n == 0:
@@ -314,7 +323,7 @@ def load(file: Path, rows: Path, like: Tensor) -> tuple[Stacked, Tensor, Neighbo
 
 def _rows(parts: Parts, numbers: Tensor) -> Tensor:
     """The features of some images, wherever they are."""
-    found = parts.each("rows_of", numbers)
+    found: list[tuple[Tensor, Tensor]] = parts.each("rows_of", numbers)
     out = found[0][1].new_empty(len(numbers), found[0][1].shape[1])
     for here, x in found:
         out[here] = x

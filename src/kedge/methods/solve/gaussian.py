@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...arrays import row_blocks, unit, wide
+from ...arrays import Stacked, row_blocks, unit, wide
 from ..contract import Batch
 
 SUM_BLOCK = 128  # classes summed in float32 before the sum goes on in float64
@@ -46,7 +46,7 @@ class Block(NamedTuple):
 class Features:
     """n×d features as φ = [x − centre, (x − centre)²], in blocks of rows."""
 
-    x: Tensor  # n×d
+    x: Tensor | Stacked  # n×d
     centre: Tensor  # d
     rows: list[slice]
     only: Block | None  # if there is just one, it is kept
@@ -92,7 +92,7 @@ class Features:
         """log N(x_i; μ_k, σ²_k), n×k, but for what all classes share."""
         if self.only:
             return self.only.log_density(of)
-        out = self.x.new_empty(len(self.x), len(of.eta))
+        out = of.eta.new_empty(len(self.x), len(of.eta))
         for block in self.blocks():
             out[block.rows] = block.log_density(of)
         return out

@@ -168,8 +168,8 @@ def mass(parts: Parts) -> Tensor:
 @torch.no_grad()
 def temper(parts: Parts, compiled: bool) -> float:
     """Lower probabilities to what is likely to be right; the mean ϑ."""
-    heat, images = map(sum, zip(*parts.each("temper", compiled), strict=True))
-    return float(heat / images)
+    found: list[tuple[float, int]] = parts.each("temper", compiled)
+    return float(sum(heat for heat, _ in found) / sum(images for _, images in found))
 
 
 def _sum(tensors: Iterable[Tensor]) -> Tensor:

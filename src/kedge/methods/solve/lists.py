@@ -126,12 +126,12 @@ class Rows:
         self.lent, base = [], self.n  # of each other part: what it needs of this one
         for (source, target, similarity), (theirs, mine, back) in zip(own, given, strict=True):
             here, there = torch.cat([source, mine]) - self._first, torch.cat([target, theirs])
-            ghosts, place = there.unique(return_inverse=True)
+            ghosts, place = torch.unique(there, return_inverse=True)
             rows.append(here)
             columns.append(base + place)
             values.append(torch.cat([similarity, back]))
             borrowed.append(ghosts)
-            self.lent.append(here.unique())
+            self.lent.append(torch.unique(here))
             base += len(ghosts)
         ghosts = torch.cat(borrowed)  # ascending, as the parts are
         target = self.nearest.indices.flatten()
@@ -227,7 +227,10 @@ class Rows:
         self.z[: self.n] = self.log_y.exp()
 
     def fit(self, mu: Tensor, var: Tensor, var0: Tensor, own: Tensor | None) -> None:
-        """unary = log ŷ + log p / T, for classes of these μ and Σ (k×d), less what an image gives itself: own_k z_ik."""
+        """unary = log ŷ + log p / T, for classes of these μ and Σ (k×d).
+
+        own (k): an image gives itself own_k z_ik, which is taken back.
+        """
         self.unary = torch.empty_like(self.log_y)
         natural = self.features.natural(mu, var, var0)
         for block in self.features.blocks():
@@ -299,7 +302,7 @@ class Rows:
         return max((float((self.z[rows] - self.before[rows]).abs_().max()) for rows in self.blocks), default=0.0)
 
     def temper(self, compiled: bool) -> tuple[float, int]:
-        """Lower probabilities to what is likely to be right (`temperature.py`); the sum of ϑ, and of how many images."""
+        """Lower probabilities to what is likely to be right (`temperature.py`); the sum of ϑ over how many images."""
         heat = 0.0
         for rows in self.blocks:
             self.z[rows], mean = tempered_towards(

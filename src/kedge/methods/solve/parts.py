@@ -26,16 +26,14 @@ class Parts(Protocol):
     def __len__(self) -> int:
         """How many parts there are."""
 
-    def each(
-        self, call: str, *shared: Any, own: Sequence[Any] | None = None, lasting: bool = False
-    ) -> list[Any]:
+    def each(self, call: str, *shared: Any, own: Sequence[Any] | None = None, lasting: bool = False) -> list[Any]:
         """Call this function of every part, with its entry of `own` first, if given; the results, by part."""
 
     def exchange(
         self, give: str, take: str, *shared: Any, giving: tuple[Any, ...] = (), lasting: bool = False
     ) -> list[Any]:
-        """Every part's `give(*giving)` is a list with an entry per part. Call `take` of every part with the list of entries
-        that are for it, by giver, and what is shared; the results, by part.
+        """Every part's `give(*giving)` is a list with an entry per part. Call `take` of every part with the list of
+        entries that are for it, by giver, and what is shared; the results, by part.
         """
 
     def close(self) -> None:
@@ -51,9 +49,7 @@ class Here:
     def __len__(self) -> int:
         return len(self.objects)
 
-    def each(
-        self, call: str, *shared: Any, own: Sequence[Any] | None = None, lasting: bool = False
-    ) -> list[Any]:
+    def each(self, call: str, *shared: Any, own: Sequence[Any] | None = None, lasting: bool = False) -> list[Any]:
         """See `Parts`."""
         if own is None:
             return [getattr(part, call)(*shared) for part in self.objects]

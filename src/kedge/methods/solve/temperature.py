@@ -35,9 +35,7 @@ def tempered(scores: Tensor, z: Tensor, batch: Batch, *, compiled: bool = True) 
     return tempered_towards(batch.log_zero_shot.amax(dim=1).exp_(), scores, z, compiled=compiled)
 
 
-def tempered_towards(
-    confidence: Tensor, scores: Tensor, z: Tensor, *, compiled: bool = True
-) -> tuple[Tensor, float]:
+def tempered_towards(confidence: Tensor, scores: Tensor, z: Tensor, *, compiled: bool = True) -> tuple[Tensor, float]:
     """The same for max_k ŷ_ik in `confidence` (n), where L and z (n×C) may leave out classes of no probability."""
     sure = z.amax(dim=1)
     target = torch.minimum(0.5 * (sure + confidence), sure)
