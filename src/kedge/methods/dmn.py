@@ -36,8 +36,9 @@ Deviations
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -46,15 +47,16 @@ from ..errors import InputError, SettingError
 from ..features.text_head import TextHead
 from ..memory import check_memory
 from ..words import count
-from .contract import Batch, State, Step, Traits
-from .settings import Configured, setting
-from .solve.cache import Memory, entropy, turns
+from .contract import Batch, State, Traits
+from .settings import setting
+from .solve.cache import Memory, entropy
+from .solve.online import Online, turns
 
 BLOCK = 1 << 22  # maximum number of weights (images × classes × slots) in memory
 
 
 @dataclass(frozen=True)
-class DMN(Configured):
+class DMN(Online):
     """DMN; the defaults are those of the StatA paper's comparison: no views, weight 1."""
 
     name: ClassVar[str] = "dmn"
@@ -76,26 +78,23 @@ class DMN(Configured):
         check_memory(products, f"{count(self.slots, 'slot')} for each of {count(head.k, 'class')}", SettingError)
         return Memory.empty(head.k, self.slots, features=head.features[0]).state("memory")
 
-    def step(self, state: State | None, batch: Batch) -> Step:
-        """Store and label a batch."""
-        state, score = self.score(state, batch)
-        z = score / (1 + self.weight) if self.readout == "probabilities" else torch.softmax(score, dim=1)
-        return Step(state, z, {"remembered": int((state["memory.entropy"] < torch.inf).sum())})
-
-    def score(self, state: State | None, batch: Batch) -> tuple[State, Tensor]:
-        """The next state and the published score, n×k; with readout "logits" up to a constant per image."""
-        assert state is not None
-        memory = Memory.of(state, "memory")
+    def walk(self, now: dict[str, Tensor], batch: Batch) -> Iterator[Tensor]:
+        """Store the images of each turn, then score them."""
+        memory = Memory.of(now, "memory")
         x, log_y = batch.features, self._log_text(batch)
         h, classes = entropy(log_y), log_y.argmax(dim=1)
-        p_mem = torch.empty_like(log_y)
         for rows in turns(len(x), self.protocol):
             memory.take(classes[rows], h[rows], features=x[rows])
-            p_mem[rows] = torch.softmax(
-                batch.head.logit_scale * self._read(x[rows], batch.head.features, memory), dim=1
-            )
-        text = log_y.exp() if self.readout == "probabilities" else log_y
-        return memory.state("memory"), text + self.weight * p_mem
+            cosines = self._read(x[rows], batch.head.features, memory)
+            p_mem = torch.softmax(batch.head.logit_scale * cosines, dim=1)
+            if self.readout == "probabilities":
+                yield (log_y[rows].exp() + self.weight * p_mem).log_()
+            else:
+                yield log_y[rows] + self.weight * p_mem
+
+    def info(self, now: State) -> dict[str, Any]:
+        """How many images the memory holds."""
+        return {"remembered": int(Memory.of(now, "memory").filled.sum())}
 
     def _read(self, x: Tensor, t: Tensor, memory: Memory) -> Tensor:
         """x·c, n×k."""
