@@ -43,7 +43,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..errors import InputError, SettingError
+from ..errors import SettingError
 from ..features.text_head import TextHead
 from ..memory import check_memory
 from ..words import count
@@ -51,6 +51,7 @@ from .contract import Batch, State, Traits
 from .settings import setting
 from .solve.cache import Memory, entropy
 from .solve.online import Online, turns
+from .solve.views import first_views, most_confident
 
 BLOCK = 1 << 22  # maximum number of weights (images × classes × slots) in memory
 
@@ -117,13 +118,7 @@ class DMN(Online):
         """log ŷ, n×k, of the images, or averaged over their most confident views."""
         if self.views == 0:
             return batch.log_zero_shot
-        if batch.views is None or batch.views.shape[1] < self.views:
-            found = "none" if batch.views is None else batch.views.shape[1]
-            raise InputError(
-                f"dmn with views={self.views} needs that many views per image; got {found}. "
-                "Extract the features with more views, or set views to 0."
-            )
-        views = batch.views[:, : self.views]
+        views = first_views(batch, self.views, self.name)
         some = max(1, BLOCK // (self.views * batch.head.k))
         return torch.cat([self._log_confident(part, batch.head) for part in torch.split(views, some)])
 
@@ -131,7 +126,6 @@ class DMN(Online):
         """log of the mean ŷ of the views (b×v×d) with the lowest entropy, b×k."""
         b, v, _ = views.shape
         log_y = Batch(views.flatten(0, 1), head).log_zero_shot.view(b, v, -1)
-        keep = max(1, int(self.confident * v))
-        best = entropy(log_y).topk(keep, largest=False, sorted=False).indices
+        best = most_confident(log_y, self.confident)
         chosen = log_y.gather(1, best[:, :, None].expand(-1, -1, head.k))
-        return chosen.logsumexp(dim=1) - math.log(keep)
+        return chosen.logsumexp(dim=1) - math.log(best.shape[1])

@@ -44,10 +44,10 @@ from ..features.text_head import TextHead
 from .contract import Batch, State, Step, Traits
 from .settings import Configured, setting
 from .solve.cache import Memory, entropy
+from .solve.discriminant import Discriminant, ridge
 from .solve.online import copied
 
 MINIMUM = 2  # images that a class needs for a mean
-NO_SPREAD = 1e-9  # tr(S) of unit features below this is rounding error
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,7 @@ class OGA(Configured):
         if precision is None:
             z = log_y.exp()
         else:
-            scaled = mu @ precision  # log N(x; μ, Σ) = x·Σ⁻¹μ − ½ μ·Σ⁻¹μ + a term equal for all classes
-            log_p = (x.to(mu.dtype) @ scaled.T).sub_((mu * scaled).sum(dim=1), alpha=0.5)
+            log_p = Discriminant.with_weights(mu, mu @ precision).log_density(x.to(mu.dtype))
             z = torch.softmax(log_y + self.tau * log_p, dim=1).to(x.dtype)
         info = {"remembered": int(memory.filled.sum()), "gaussian": precision is not None}
         return Step(now, z, info)
@@ -96,13 +95,10 @@ class OGA(Configured):
         away = (f - mu[:, None])[filled]  # m×d
         away = away - away.mean(dim=0)
         m, d = away.shape
-        if m < 2:
-            return mu, None
         scatter = away.T @ away  # (m − 1) S
-        trace = float(scatter.trace()) / (m - 1)
-        if trace < NO_SPREAD:
+        covariance = ridge(scatter, m)
+        if covariance is None:
             return mu, None
         if m > 4 * d:
             return mu, torch.linalg.pinv(scatter / (m - 1), hermitian=True)
-        ridge = scatter + trace * torch.eye(d, dtype=full, device=f.device)
-        return mu, d * torch.cholesky_inverse(torch.linalg.cholesky(ridge))
+        return mu, torch.cholesky_inverse(torch.linalg.cholesky(covariance))
