@@ -35,15 +35,19 @@ if TYPE_CHECKING:
     from .labelling.result import Result
     from .labelling.session import Session
     from .labelling.stream import Stream, adapt
+    from .methods.adapt_nips25 import ADAPT, ADAPTOnline
+    from .methods.bca import BCA
     from .methods.calibrated import Calibrated
     from .methods.contract import Batch, Method, Step, Traits
     from .methods.dmn import DMN
+    from .methods.dota import DOTA
     from .methods.em_dirichlet import EMDirichlet
     from .methods.given import NONE
     from .methods.kedge import Kedge
     from .methods.moon import Moon
     from .methods.mta import MTA
     from .methods.oga import OGA
+    from .methods.onlab import OnLab
     from .methods.registry import find_method, list_methods
     from .methods.solve.compiling import warm_up
     from .methods.stata import StatA
@@ -74,13 +78,17 @@ _MODULE_OF = {
     **dict.fromkeys(("Batch", "Method", "Step", "Traits"), "methods.contract"),
     "NONE": "methods.given",
     **dict.fromkeys(("find_method", "list_methods"), "methods.registry"),
+    **dict.fromkeys(("ADAPT", "ADAPTOnline"), "methods.adapt_nips25"),
+    "BCA": "methods.bca",
     "Calibrated": "methods.calibrated",
     "DMN": "methods.dmn",
+    "DOTA": "methods.dota",
     "EMDirichlet": "methods.em_dirichlet",
     "Kedge": "methods.kedge",
     "Moon": "methods.moon",
     "MTA": "methods.mta",
     "OGA": "methods.oga",
+    "OnLab": "methods.onlab",
     "StatA": "methods.stata",
     "warm_up": "methods.solve.compiling",
     "TDA": "methods.tda",
@@ -100,11 +108,15 @@ _MODULE_OF = {
 }
 
 __all__ = [
+    "ADAPT",
+    "BCA",
     "DMN",
+    "DOTA",
     "MTA",
     "NONE",
     "OGA",
     "TDA",
+    "ADAPTOnline",
     "Batch",
     "Calibrated",
     "ContractError",
@@ -120,6 +132,7 @@ __all__ = [
     "Method",
     "MissingExtra",
     "Moon",
+    "OnLab",
     "Predictions",
     "Record",
     "Result",

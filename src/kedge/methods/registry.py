@@ -28,6 +28,11 @@ _BUILTIN = {
     "tda": "kedge.methods.tda:TDA",
     "dmn": "kedge.methods.dmn:DMN",
     "oga": "kedge.methods.oga:OGA",
+    "dota": "kedge.methods.dota:DOTA",
+    "bca": "kedge.methods.bca:BCA",
+    "onlab": "kedge.methods.onlab:OnLab",
+    "adapt-nips25": "kedge.methods.adapt_nips25:ADAPT",
+    "adapt-nips25-online": "kedge.methods.adapt_nips25:ADAPTOnline",
     "mta": "kedge.methods.mta:MTA",
     "tent": "kedge.methods.tent:Tent",
 }
