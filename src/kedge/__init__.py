@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .methods.contract import Batch, Method, Step, Traits
     from .methods.dmn import DMN
     from .methods.em_dirichlet import EMDirichlet
+    from .methods.gda_clip import GDACLIP
     from .methods.given import NONE
     from .methods.kedge import Kedge
     from .methods.moon import Moon
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from .methods.tda import TDA
     from .methods.tent import Tent
     from .methods.transclip import TransCLIP
+    from .methods.zero import Zero
     from .methods.zero_shot import ZeroShot
     from .methods.zlap import ZLaP
     from .report import write_report
@@ -77,6 +79,7 @@ _MODULE_OF = {
     "Calibrated": "methods.calibrated",
     "DMN": "methods.dmn",
     "EMDirichlet": "methods.em_dirichlet",
+    "GDACLIP": "methods.gda_clip",
     "Kedge": "methods.kedge",
     "Moon": "methods.moon",
     "MTA": "methods.mta",
@@ -86,6 +89,7 @@ _MODULE_OF = {
     "TDA": "methods.tda",
     "Tent": "methods.tent",
     "TransCLIP": "methods.transclip",
+    "Zero": "methods.zero",
     "ZeroShot": "methods.zero_shot",
     "ZLaP": "methods.zlap",
     "evaluate": "benchmark.evaluate",
@@ -101,6 +105,7 @@ _MODULE_OF = {
 
 __all__ = [
     "DMN",
+    "GDACLIP",
     "MTA",
     "NONE",
     "OGA",
@@ -133,6 +138,7 @@ __all__ = [
     "Traits",
     "TransCLIP",
     "ZLaP",
+    "Zero",
     "ZeroShot",
     "__version__",
     "adapt",

@@ -39,7 +39,7 @@ from ..methods.settings import hints, settings_of
 from ..words import count
 from .stream import Stream
 
-IMAGES, CLASSES, DIMENSION, VIEWS = (1, 2, 3, 5, 40), (1, 2, 7), 16, 4
+IMAGES, CLASSES, DIMENSION, VIEWS = (1, 2, 3, 5, 40), (1, 2, 7), 16, 12
 SAME = 1e-6  # tolerance in float64, for another order of summation
 
 

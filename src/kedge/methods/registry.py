@@ -25,10 +25,12 @@ _BUILTIN = {
     "em-dirichlet": "kedge.methods.em_dirichlet:EMDirichlet",
     "zlap": "kedge.methods.zlap:ZLaP",
     "moon": "kedge.methods.moon:Moon",
+    "gda-clip": "kedge.methods.gda_clip:GDACLIP",
     "tda": "kedge.methods.tda:TDA",
     "dmn": "kedge.methods.dmn:DMN",
     "oga": "kedge.methods.oga:OGA",
     "mta": "kedge.methods.mta:MTA",
+    "zero": "kedge.methods.zero:Zero",
     "tent": "kedge.methods.tent:Tent",
 }
 _WRAPPERS = {"calibrated": "kedge.methods.calibrated:Calibrated"}  # around a method, as in calibrated:stata
