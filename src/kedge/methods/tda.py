@@ -34,20 +34,22 @@ Deviations
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from ..features.text_head import TextHead
-from .contract import Batch, State, Step, Traits
-from .settings import Configured, setting
-from .solve.cache import Memory, entropy, turns
+from .contract import Batch, State, Traits
+from .settings import setting
+from .solve.cache import Memory, entropy
+from .solve.online import Online, turns
 
 
 @dataclass(frozen=True)
-class TDA(Configured):
+class TDA(Online):
     """TDA; the defaults are the authors' for ImageNet, with the protocol of the StatA paper."""
 
     name: ClassVar[str] = "tda"
@@ -76,24 +78,25 @@ class TDA(Configured):
         negative = Memory.empty(head.k, self.negative_slots, features=t[0], possible=t[:, 0])
         return positive.state("positive") | negative.state("negative")
 
-    def step(self, state: State | None, batch: Batch) -> Step:
-        """Store and label a batch."""
-        assert state is not None
+    def walk(self, now: dict[str, Tensor], batch: Batch) -> Iterator[Tensor]:
+        """Store the images of each turn, then score them."""
         x, log_y = batch.features, batch.log_zero_shot
-        positive, negative = Memory.of(state, "positive"), Memory.of(state, "negative")
+        positive, negative = Memory.of(now, "positive"), Memory.of(now, "negative")
         y, h, classes = log_y.exp(), entropy(log_y), log_y.argmax(dim=1)
         bits = math.log2(batch.head.k)
         unsure = (h > self.entropy_low * bits) & (h < self.entropy_high * bits)
         possible = ((y > self.possible_low) & (y < self.possible_high)).to(x.dtype)
-        z = torch.empty_like(log_y)
         for rows in turns(len(x), self.protocol):
             positive.take(classes[rows], h[rows], features=x[rows])
             u = unsure[rows]
             negative.take(classes[rows][u], h[rows][u], features=x[rows][u], possible=possible[rows][u])
             logits = log_y[rows] + self.positive_weight * self._for(x[rows], positive)
-            z[rows] = torch.softmax(logits - self.negative_weight * self._against(x[rows], negative), dim=1)
-        info = {"cached": int(positive.filled.sum()), "cached_negative": int(negative.filled.sum())}
-        return Step(positive.state("positive") | negative.state("negative"), z, info)
+            yield logits - self.negative_weight * self._against(x[rows], negative)
+
+    def info(self, now: State) -> dict[str, Any]:
+        """How many images each cache holds."""
+        positive, negative = Memory.of(now, "positive"), Memory.of(now, "negative")
+        return {"cached": int(positive.filled.sum()), "cached_negative": int(negative.filled.sum())}
 
     def _for(self, x: Tensor, cache: Memory) -> Tensor:
         """Σ_{j in class k} exp(−b₊(1 − x·f_j)), n×k; one slot at a time, so that no array is larger."""
