@@ -1,4 +1,4 @@
-"""The methods of 2024 to 2026 against recorded outputs of published programs on real features (`shared/golden/field2026`).
+"""The methods of 2024 to 2026 against recorded outputs of published programs on real features (`golden/field2026`).
 
 TABLE says which method each entry recorded, and how far from the recording we may be. The labels must be equal.
 """
@@ -15,8 +15,10 @@ import pytest
 import torch
 from torch import Tensor
 
+import kedge
 from cases import SHARED, WITHOUT_SHARED
 from kedge import Batch, Step, TextHead
+from kedge.arrays import unit
 from kedge.methods.contract import Method
 from recordings import features, recording
 
@@ -41,7 +43,9 @@ class Recorded:
     absent: set[tuple[str, str]] = field(default_factory=set)  # (file, case) that were not recorded
 
 
-TABLE: dict[str, Recorded] = {}
+TABLE: dict[str, Recorded] = {
+    "gda_clip": Recorded(kedge.GDACLIP(), z=2e-3),
+}
 
 
 @lru_cache(maxsize=4)
@@ -97,3 +101,26 @@ def test_every_recording_is_compared() -> None:
     for entry, expected in TABLE.items():
         missing = {(name, case) for name in FILES for case in CASES if (name, case, entry) not in named}
         assert missing == expected.absent
+
+
+@lru_cache(maxsize=4)
+def views_of(name: str, kind: str) -> tuple[Batch, Any]:
+    """A stream of images with views of noise, and what was recorded of it. View 0 is the image.
+
+    views: 48 images, 64 views; view j of image i is unit(x_i + 0.35 x_p), p = (64 i + j) mod 768. mta: 8 images.
+    """
+    x, t = (torch.from_numpy(a) for a in features(name))
+    if kind == "mta":
+        views = torch.from_numpy(recording(name)["mta/views"])
+    else:
+        x = x[torch.from_numpy(recording(name)["stream/indices"]).long().flatten()].double()
+        other = x[(64 * torch.arange(48)[:, None] + torch.arange(1, 64)) % len(x)]
+        views = torch.cat([x[:48, None], unit(x[:48, None] + 0.35 * other)], dim=1).float()
+    return Batch(views[:, 0], TextHead(t), views), recorded(name)
+
+
+@pytest.mark.parametrize("kind", ["views", "mta"])
+@pytest.mark.parametrize("name", FILES)
+def test_recorded_votes(shared: object, name: str, kind: str) -> None:
+    batch, g = views_of(name, kind)
+    assert torch.equal(kedge.Zero().votes(batch), torch.from_numpy(g[f"{kind}/zero/votes"]))

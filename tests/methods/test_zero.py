@@ -67,7 +67,7 @@ def test_the_next_view_that_names_a_tied_class_decides() -> None:
 
 def test_the_next_view_chooses_if_none_names_a_tied_class() -> None:
     assert votes_of(A, B, (0.1, 0.2, 0.9), C, confident=0.5) == [2, 1, 0]  # C is next, and likes both alike: the first
-    assert votes_of(A, B, (0.1, 0.2, 1.1), C, confident=0.5) == [1, 2, 0]
+    assert votes_of(A, B, (0.1, 0.2, 1.4), C, confident=0.5) == [1, 2, 0]
 
 
 def test_the_most_confident_view_chooses_if_all_have_voted() -> None:

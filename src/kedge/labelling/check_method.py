@@ -405,6 +405,7 @@ def _batch(
     random = _generator(1000 + seed)
     classes = torch.randint(k, (n,), generator=random)
     noise = torch.randn(n, VIEWS, DIMENSION, generator=random, dtype=torch.float64)
+    noise[:, 1:] *= 2  # so that views disagree
     views = unit(t[classes][:, None] + 0.3 * noise).to(dtype)
     head = _head(t.to(dtype), scale)
     if method.traits.needs == "encoder":

@@ -24,7 +24,7 @@ EM, from q = ŷ and with μ as above,
 | ŷ, q     | `log_y`, `q`| n×k      | zero-shot probabilities (as logarithms), soft labels     |
 | μ_c      | `mu`        | k×d      | class means                                              |
 | S        | `cov`       | d×d      | covariance of all classes                                |
-| P        |             | d×d      | its regularised inverse                                  |
+| P⁻¹      | `covariance`| d×d      | the same, regularised                                    |
 | α        | `alpha`     |          | weight of the discriminant                               |
 
 Known labels: ŷ is 1 for these, so they are in the means as the paper's labelled images are, and their z is certain.
@@ -32,7 +32,7 @@ Known labels: ŷ is 1 for these, so they are in the means as the paper's labelle
 Cost of a batch: d³/3 + n·d·(d + 2k) multiplications, in float64; with `iterations`, each costs as much.
 
 Deviations
-- from the paper: the form above without labels and α = 5 are of MOON's comparison, whose figures are the published ones.
+- from the paper: the form without labels and α = 5 are of MOON's comparison, whose figures are the published ones.
   The paper chooses α with labels, and neither its α without labels nor its stopping rule is printed.
 - from MOON's program: a Cholesky solve, not the pseudo-inverse of the same matrix. Where S is 0 (one image, or only
   copies) z = ŷ; theirs is NaN. The term log 1/k, the same for all classes, is left out.
@@ -50,7 +50,7 @@ from ..arrays import wide
 from ..features.text_head import TextHead
 from .contract import Batch, State, Step, Traits
 from .settings import Configured, setting
-from .solve.discriminant import NO_SPREAD, discriminant
+from .solve.discriminant import Discriminant, ridge
 
 LEAST_MASS = 1e-6  # the soft labels of a class add up to at least this, so that a mean is finite
 
@@ -78,22 +78,26 @@ class GDACLIP(Configured):
         for _ in range(max(1, self.iterations)):
             mass = q.sum(dim=0).clamp_min(LEAST_MASS)
             mu = (q.T @ x) / mass[:, None]
-            cov, ridge = self._total(x) if self.iterations == 0 else self._within(x, q / mass, mu)
-            spread = float(cov.trace()) > NO_SPREAD
-            if not spread:
+            covariance = _total(x) if self.iterations == 0 else _within(x, q / mass, mu)
+            if covariance is None:
                 break
-            q = torch.softmax(log_y + self.alpha * discriminant(x, mu, cov, ridge), dim=1)
-        return Step(None, q.to(batch.features.dtype), {"gaussian": spread})
+            discriminant = Discriminant.of(mu, covariance).log_density(x)
+            q = torch.softmax(log_y + self.alpha * discriminant, dim=1)
+        return Step(None, q.to(batch.features.dtype), {"gaussian": covariance is not None})
 
-    def _total(self, x: Tensor) -> tuple[Tensor, float]:
-        """S around the mean of all images; P = d (d S + tr(S) I)⁻¹."""
-        away = x - x.mean(dim=0)
-        return away.T @ away / max(1, len(x) - 1), x.shape[1]
 
-    def _within(self, x: Tensor, w: Tensor, mu: Tensor) -> tuple[Tensor, float]:
-        """S within classes, from weights of which each column sums to 1; P = d ((n − 1) S + tr(S) I)⁻¹.
+def _total(x: Tensor) -> Tensor | None:
+    """P⁻¹ with S around the mean of all images: the ridge of OGA with the weight d instead of n − 1."""
+    n, d = x.shape
+    away = x - x.mean(dim=0)
+    return ridge(away.T @ away * (d / max(1, n - 1)), d + 1)
 
-        Σ_i w_ic (x_i − μ_c)(x_i − μ_c)ᵀ = Σ_i w_ic x_i x_iᵀ − μ_c μ_cᵀ, so no class needs a pass of its own.
-        """
-        cov = ((x * w.sum(dim=1, keepdim=True)).T @ x - mu.T @ mu) / len(mu)
-        return cov, len(x) - 1
+
+def _within(x: Tensor, w: Tensor, mu: Tensor) -> Tensor | None:
+    """P⁻¹ with S within classes, for q_ic/Σ_i q_ic (n×k).
+
+    Σ_i w_ic (x_i − μ_c)(x_i − μ_c)ᵀ = Σ_i w_ic x_i x_iᵀ − μ_c μ_cᵀ: no class needs a pass of its own.
+    """
+    n, k = w.shape
+    cov = ((x * w.sum(dim=1, keepdim=True)).T @ x - mu.T @ mu) / k
+    return ridge((n - 1) * cov, n)

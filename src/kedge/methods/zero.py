@@ -42,7 +42,7 @@ from torch import Tensor
 from ..features.text_head import TextHead
 from .contract import Batch, State, Step, Traits
 from .settings import Configured, setting
-from .solve.views import blocks, ranked
+from .solve.views import most_confident, zero_shot_of
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,9 @@ class Zero(Configured):
     name: ClassVar[str] = "zero"
     traits: ClassVar[Traits] = Traits(paper="ZERO", year=2024, scope="image", memory="none", needs="views")
 
-    confident: float = setting(0.3, "γ, fraction of the views that vote: those with the lowest entropy", low=0, high=1.0)
+    confident: float = setting(
+        0.3, "γ, fraction of the views that vote: those with the lowest entropy", low=0, high=1.0
+    )
 
     def init(self, head: TextHead) -> State | None:
         """No state."""
@@ -68,16 +70,17 @@ class Zero(Configured):
         """The votes, n×k."""
         assert batch.views is not None
         voters = self._voters(batch)
-        return torch.cat([_votes(part, batch.head, voters) for part in blocks(batch.views, batch.head.k)])
+        return torch.cat([_votes(log_y, voters) for _, log_y in zero_shot_of(batch.views, batch.head)])
 
     def _voters(self, batch: Batch) -> int:
         assert batch.views is not None
         return int(self.confident * batch.views.shape[1])
 
 
-def _votes(views: Tensor, head: TextHead, voters: int) -> Tensor:
-    log_y, _ = ranked(views, head, keep=views.shape[1])
+def _votes(log_y: Tensor, voters: int) -> Tensor:
+    """The votes, b×k, from log ŷ of all views, b×v×k."""
     b, v, k = log_y.shape
+    log_y = log_y.gather(1, most_confident(log_y, 1.0)[:, :, None].expand(-1, -1, k))
     labels = log_y.argmax(dim=2)  # b×v
     votes = log_y.new_zeros(b, k)
     votes.scatter_add_(1, labels[:, :voters], torch.ones_like(log_y[:, :voters, 0]))
