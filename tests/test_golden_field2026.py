@@ -124,3 +124,17 @@ def views_of(name: str, kind: str) -> tuple[Batch, Any]:
 def test_recorded_votes(shared: object, name: str, kind: str) -> None:
     batch, g = views_of(name, kind)
     assert torch.equal(kedge.Zero().votes(batch), torch.from_numpy(g[f"{kind}/zero/votes"]))
+
+
+@pytest.mark.parametrize(("entry", "extra"), [("boostadapter", 0), ("boostadapter_delta1", 1)])
+@pytest.mark.parametrize("kind", ["views", "mta"])
+@pytest.mark.parametrize("name", FILES)
+def test_recorded_scores_with_views(shared: object, name: str, kind: str, entry: str, extra: int) -> None:
+    batch, g = views_of(name, kind)
+    method = kedge.BoostAdapter(extra_slots=extra)
+    step = method.step(method.init(batch.head), batch)
+    theirs = torch.from_numpy(g[f"{kind}/{entry}/scores"])
+    assert step.scores is not None
+    off = step.scores - theirs  # ours are logarithms of probabilities: a constant per image less
+    assert (off - off.mean(dim=1, keepdim=True)).abs().max() <= 2e-4
+    assert torch.equal(step.z.argmax(dim=1), theirs.argmax(dim=1))

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .labelling.result import Result
     from .labelling.session import Session
     from .labelling.stream import Stream, adapt
+    from .methods.boostadapter import BoostAdapter
     from .methods.calibrated import Calibrated
     from .methods.contract import Batch, Method, Step, Traits
     from .methods.dmn import DMN
@@ -76,6 +77,7 @@ _MODULE_OF = {
     **dict.fromkeys(("Batch", "Method", "Step", "Traits"), "methods.contract"),
     "NONE": "methods.given",
     **dict.fromkeys(("find_method", "list_methods"), "methods.registry"),
+    "BoostAdapter": "methods.boostadapter",
     "Calibrated": "methods.calibrated",
     "DMN": "methods.dmn",
     "EMDirichlet": "methods.em_dirichlet",
@@ -111,6 +113,7 @@ __all__ = [
     "OGA",
     "TDA",
     "Batch",
+    "BoostAdapter",
     "Calibrated",
     "ContractError",
     "EMDirichlet",

@@ -31,6 +31,7 @@ _BUILTIN = {
     "oga": "kedge.methods.oga:OGA",
     "mta": "kedge.methods.mta:MTA",
     "zero": "kedge.methods.zero:Zero",
+    "boostadapter": "kedge.methods.boostadapter:BoostAdapter",
     "tent": "kedge.methods.tent:Tent",
 }
 _WRAPPERS = {"calibrated": "kedge.methods.calibrated:Calibrated"}  # around a method, as in calibrated:stata
