@@ -1,4 +1,4 @@
-"""The methods of 2024 to 2026 against recorded outputs of published programs on real features (`golden/field2026`).
+"""The methods of 2024 to 2026 against recorded outputs of published programs (`shared/golden/field2026`).
 
 TABLE says which method each entry recorded, and how far from the recording we may be. The labels must be equal.
 """

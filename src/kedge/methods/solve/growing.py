@@ -26,9 +26,10 @@ class GrowingLists:
     nodes: int = 0
 
     @classmethod
-    def of(cls, indices: Tensor, similarity: Tensor, more: int) -> GrowingLists:
-        """A copy of the lists of n nodes (n×m), with room for `more`."""
-        return cls(F.pad(indices, (0, 0, 0, more)), F.pad(similarity, (0, 0, 0, more), value=NOBODY), len(indices))
+    def of(cls, indices: Tensor, similarity: Tensor, room: int) -> GrowingLists:
+        """A copy of the lists of n nodes (n×m), with room for more."""
+        more = (0, 0, 0, room - len(indices))
+        return cls(F.pad(indices, more), F.pad(similarity, more, value=NOBODY), len(indices))
 
     def add(self, s: Tensor) -> Replaced:
         """Another node; s: its similarity to all nodes, itself last. Returns what it replaced, for `remove`."""
@@ -97,9 +98,7 @@ class BothWays:
         forth = F.embedding_bag(self.targets, z, mode="sum", per_sample_weights=self.weights)
         sources, weights = self._backwards
         return forth.add_(
-            F.embedding_bag(
-                sources, z, self.offsets, mode="sum", per_sample_weights=weights, include_last_offset=True
-            )
+            F.embedding_bag(sources, z, self.offsets, mode="sum", per_sample_weights=weights, include_last_offset=True)
         )
 
     @cached_property
