@@ -15,8 +15,10 @@ import pytest
 import torch
 from torch import Tensor
 
+import kedge
 from cases import SHARED, WITHOUT_SHARED
 from kedge import Batch, Step, TextHead
+from kedge.arrays import unit
 from kedge.methods.contract import Method
 from recordings import features, recording
 
@@ -41,7 +43,9 @@ class Recorded:
     absent: set[tuple[str, str]] = field(default_factory=set)  # (file, case) that were not recorded
 
 
-TABLE: dict[str, Recorded] = {}
+TABLE: dict[str, Recorded] = {
+    "gda_clip": Recorded(kedge.GDACLIP(), z=2e-3),
+}
 
 
 @lru_cache(maxsize=4)
@@ -97,3 +101,40 @@ def test_every_recording_is_compared() -> None:
     for entry, expected in TABLE.items():
         missing = {(name, case) for name in FILES for case in CASES if (name, case, entry) not in named}
         assert missing == expected.absent
+
+
+@lru_cache(maxsize=4)
+def views_of(name: str, kind: str) -> tuple[Batch, Any]:
+    """A stream of images with views of noise, and what was recorded of it. View 0 is the image.
+
+    views: 48 images, 64 views; view j of image i is unit(x_i + 0.35 x_p), p = (64 i + j) mod 768. mta: 8 images.
+    """
+    x, t = (torch.from_numpy(a) for a in features(name))
+    if kind == "mta":
+        views = torch.from_numpy(recording(name)["mta/views"])
+    else:
+        x = x[torch.from_numpy(recording(name)["stream/indices"]).long().flatten()].double()
+        other = x[(64 * torch.arange(48)[:, None] + torch.arange(1, 64)) % len(x)]
+        views = torch.cat([x[:48, None], unit(x[:48, None] + 0.35 * other)], dim=1).float()
+    return Batch(views[:, 0], TextHead(t), views), recorded(name)
+
+
+@pytest.mark.parametrize("kind", ["views", "mta"])
+@pytest.mark.parametrize("name", FILES)
+def test_recorded_votes(shared: object, name: str, kind: str) -> None:
+    batch, g = views_of(name, kind)
+    assert torch.equal(kedge.Zero().votes(batch), torch.from_numpy(g[f"{kind}/zero/votes"]))
+
+
+@pytest.mark.parametrize(("entry", "extra"), [("boostadapter", 0), ("boostadapter_delta1", 1)])
+@pytest.mark.parametrize("kind", ["views", "mta"])
+@pytest.mark.parametrize("name", FILES)
+def test_recorded_scores_with_views(shared: object, name: str, kind: str, entry: str, extra: int) -> None:
+    batch, g = views_of(name, kind)
+    method = kedge.BoostAdapter(extra_slots=extra)
+    step = method.step(method.init(batch.head), batch)
+    theirs = torch.from_numpy(g[f"{kind}/{entry}/scores"])
+    assert step.scores is not None
+    off = step.scores - theirs  # ours are logarithms of probabilities: a constant per image less
+    assert (off - off.mean(dim=1, keepdim=True)).abs().max() <= 2e-4
+    assert torch.equal(step.z.argmax(dim=1), theirs.argmax(dim=1))

@@ -37,11 +37,14 @@ if TYPE_CHECKING:
     from .labelling.stream import Stream, adapt
     from .methods.adapt_nips25 import ADAPT, ADAPTOnline
     from .methods.bca import BCA
+    from .methods.boostadapter import BoostAdapter
     from .methods.calibrated import Calibrated
     from .methods.contract import Batch, Method, Step, Traits
     from .methods.dmn import DMN
     from .methods.dota import DOTA
+    from .methods.ecalp import ECALP
     from .methods.em_dirichlet import EMDirichlet
+    from .methods.gda_clip import GDACLIP
     from .methods.given import NONE
     from .methods.kedge import Kedge
     from .methods.moon import Moon
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     from .methods.tda import TDA
     from .methods.tent import Tent
     from .methods.transclip import TransCLIP
+    from .methods.zero import Zero
     from .methods.zero_shot import ZeroShot
     from .methods.zlap import ZLaP
     from .report import write_report
@@ -80,10 +84,13 @@ _MODULE_OF = {
     **dict.fromkeys(("find_method", "list_methods"), "methods.registry"),
     **dict.fromkeys(("ADAPT", "ADAPTOnline"), "methods.adapt_nips25"),
     "BCA": "methods.bca",
+    "BoostAdapter": "methods.boostadapter",
     "Calibrated": "methods.calibrated",
     "DMN": "methods.dmn",
     "DOTA": "methods.dota",
+    "ECALP": "methods.ecalp",
     "EMDirichlet": "methods.em_dirichlet",
+    "GDACLIP": "methods.gda_clip",
     "Kedge": "methods.kedge",
     "Moon": "methods.moon",
     "MTA": "methods.mta",
@@ -94,6 +101,7 @@ _MODULE_OF = {
     "TDA": "methods.tda",
     "Tent": "methods.tent",
     "TransCLIP": "methods.transclip",
+    "Zero": "methods.zero",
     "ZeroShot": "methods.zero_shot",
     "ZLaP": "methods.zlap",
     "evaluate": "benchmark.evaluate",
@@ -112,12 +120,15 @@ __all__ = [
     "BCA",
     "DMN",
     "DOTA",
+    "ECALP",
+    "GDACLIP",
     "MTA",
     "NONE",
     "OGA",
     "TDA",
     "ADAPTOnline",
     "Batch",
+    "BoostAdapter",
     "Calibrated",
     "ContractError",
     "EMDirichlet",
@@ -146,6 +157,7 @@ __all__ = [
     "Traits",
     "TransCLIP",
     "ZLaP",
+    "Zero",
     "ZeroShot",
     "__version__",
     "adapt",

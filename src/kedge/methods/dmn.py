@@ -51,7 +51,7 @@ from .contract import Batch, State, Traits
 from .settings import setting
 from .solve.cache import Memory, entropy
 from .solve.online import Online, turns
-from .solve.views import first_views, most_confident
+from .solve.views import first_views, most_confident, zero_shot_of
 
 BLOCK = 1 << 22  # maximum number of weights (images × classes × slots) in memory
 
@@ -115,17 +115,12 @@ class DMN(Online):
         return cosines
 
     def _log_text(self, batch: Batch) -> Tensor:
-        """log ŷ, n×k, of the images, or averaged over their most confident views."""
+        """log ŷ, n×k, of the images, or of the mean ŷ over their most confident views."""
         if self.views == 0:
             return batch.log_zero_shot
-        views = first_views(batch, self.views, self.name)
-        some = max(1, BLOCK // (self.views * batch.head.k))
-        return torch.cat([self._log_confident(part, batch.head) for part in torch.split(views, some)])
-
-    def _log_confident(self, views: Tensor, head: TextHead) -> Tensor:
-        """log of the mean ŷ of the views (b×v×d) with the lowest entropy, b×k."""
-        b, v, _ = views.shape
-        log_y = Batch(views.flatten(0, 1), head).log_zero_shot.view(b, v, -1)
-        best = most_confident(log_y, self.confident)
-        chosen = log_y.gather(1, best[:, :, None].expand(-1, -1, head.k))
-        return chosen.logsumexp(dim=1) - math.log(best.shape[1])
+        means = []
+        for _, log_y in zero_shot_of(first_views(batch, self.views, self.name), batch.head):
+            best = most_confident(log_y, self.confident)
+            chosen = log_y.gather(1, best[:, :, None].expand(-1, -1, batch.head.k))
+            means.append(chosen.logsumexp(dim=1) - math.log(best.shape[1]))
+        return torch.cat(means)

@@ -84,3 +84,8 @@ class Memory:
         which = torch.arange(len(touched), device=kept.device)[:, None]
         for name, new in entries.items():
             self.entries[name][touched] = beside(self.entries[name], new, 0)[which, kept]
+
+    def queue(self, classes: Tensor, **entries: Tensor) -> None:
+        """Remember m images of different classes, first in, first out: the age in images takes the entropy's place."""
+        self.entropy[classes] += 1
+        self.take(classes, self.entropy.new_zeros(len(classes)), **entries)

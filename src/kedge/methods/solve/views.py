@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import torch
 from torch import Tensor
 
 from ...errors import InputError
+from ...features.text_head import TextHead
 from ..contract import Batch
 from .cache import entropy
+
+BLOCK = 1 << 22  # maximum number of probabilities (images × views × classes) in memory
 
 
 def first_views(batch: Batch, views: int, method: str) -> Tensor:
@@ -18,6 +24,12 @@ def first_views(batch: Batch, views: int, method: str) -> Tensor:
             "Extract the features with more views, or set views to 0."
         )
     return batch.views[:, :views]
+
+
+def zero_shot_of(views: Tensor, head: TextHead) -> Iterator[tuple[Tensor, Tensor]]:
+    """Views of some images at a time (b×v×d, of n×v×d), with their log ŷ (b×v×k)."""
+    for some in torch.split(views, max(1, BLOCK // (views.shape[1] * head.k))):
+        yield some, Batch(some.flatten(0, 1), head).log_zero_shot.view(*some.shape[:2], head.k)
 
 
 def most_confident(log_y: Tensor, share: float) -> Tensor:
