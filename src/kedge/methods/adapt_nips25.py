@@ -142,12 +142,12 @@ class ADAPTOnline(_Settings, Online):
         for i, (x, c) in enumerate(zip(batch.features, classes.tolist(), strict=True)):
             if h[i] < bank.entropy[c, -1]:  # the highest of the class; ∞ if there is room
                 one = slice(i, i + 1)
-                now["scatter"] -= _scatter(bank, mu, c)
+                before = _scatter(bank, mu, c)
                 bank.take(classes[one], h[one], features=batch.features[one], weight=w[one])
                 weights = bank.entries["weight"][c]
                 pull[c] = weights @ bank.entries["features"][c]
                 mu[c] = self._means(t[c], pull[c] + w[i] * x, weights.sum() + w[i])
-                now["scatter"] += _scatter(bank, mu, c)
+                now["scatter"] += _scatter(bank, mu, c).sub_(before)
                 fit = None
             if fit is None:
                 m = int(bank.filled.sum())

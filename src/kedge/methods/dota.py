@@ -126,18 +126,20 @@ class DOTA(Online):
     def _join(self, now: dict[str, Tensor], mean: Tensor, x: Tensor, y: Tensor) -> None:
         """m images (m×d) with their ŷ (m×k) join the Gaussians; `mean` becomes the new mean Σ."""
         counts, mu, scatter = now["counts"], now["mu"], now["scatter"]
-        mass = y.sum(dim=0)
-        after = counts + mass
+        after = counts + y.sum(dim=0)
+        touched = (after - counts >= NEGLIGIBLE).nonzero()[:, 0]
         shrink = (1 / after - 1 / counts) / len(counts)  # c_k Σ_k stays, and is divided by more
         change = torch.zeros_like(scatter[0])
-        for j in (mass >= NEGLIGIBLE).nonzero()[:, 0].tolist():
+        for j, factor in zip(touched.tolist(), shrink[touched].tolist(), strict=True):
             away = x - mu[j]
-            change.add_(scatter[j], alpha=float(shrink[j]))
-            change.addmm_((away * y[:, j, None]).T, away, alpha=float(1 / (len(counts) * after[j])))
+            change.add_(scatter[j], alpha=factor)
             scatter[j].addmm_((away * y[:, j, None]).T, away)
+        for one, weights in zip(x, y[:, touched] / (len(counts) * after[touched]), strict=True):
+            away = one - mu[touched]
+            change.addmm_((away * weights[:, None]).T, away)
         mean += change
         mu.mul_((counts / after)[:, None]).addmm_((y / after).T, x)
-        now["counts"].copy_(after)
+        counts.copy_(after)
 
     def info(self, now: State) -> dict[str, Any]:
         """Images so far, and the weight of the Gaussians."""

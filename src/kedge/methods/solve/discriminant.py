@@ -40,4 +40,6 @@ def ridge(scatter: Tensor, m: int) -> Tensor | None:
     if trace < NO_SPREAD:
         return None
     d = len(scatter)
-    return (scatter + trace * torch.eye(d, dtype=scatter.dtype, device=scatter.device)) / d
+    covariance = scatter / d
+    covariance.diagonal().add_(trace / d)
+    return covariance
