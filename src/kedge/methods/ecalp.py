@@ -33,7 +33,7 @@ Cost of image T: T·d multiplications for its similarities, and three sparse pro
 columns: a stream costs T² altogether. The state grows: all features, 8 neighbours and 3 texts of each image, and Y.
 
 Deviations
-- from the authors' program: its lists of neighbours lose one while there are fewer than about ten images, so images 8 to
+- from the authors' program: its lists lose a neighbour while there are fewer than about ten images, so images 8 to
   18 of a stream differ from the equations by up to 5 % of Z. A negative similarity has weight 0; γ = 10 is even, so
   theirs has a positive one. Equal similarities: the later image is nearer.
 - an image that no label reaches, because all its similarities are negative, keeps its zero-shot probabilities. With one
