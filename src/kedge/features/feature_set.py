@@ -238,7 +238,9 @@ class FeatureSet:
                 return found
             scaled = cls.from_arrays(
                 found.image_features,
-                found.head,
+                found.head.features,
+                logit_scale=found.head.logit_scale,
+                class_names=found.head.class_names,
                 labels=found.labels,
                 views=found.views,
                 paths=found.paths,
