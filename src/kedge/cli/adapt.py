@@ -16,6 +16,7 @@ from ..errors import SettingError
 from ..ranges import MOST_IMAGES, whole
 from ._adapt_summary import show_classes, show_review, show_summary
 from ._app import (
+    BatchSize,
     ClassNames,
     Device,
     EncoderName,
@@ -59,9 +60,7 @@ def adapt(
     keep_features: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Keep the features of the images, as .safetensors.")
     ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(metavar="N", help="Pictures through the encoder at one time. Default: 64.")
-    ] = None,
+    batch_size: BatchSize = None,
     workers: Workers = None,
     device: Device = "auto",
     strict: Strict = False,
@@ -211,7 +210,7 @@ def adapt(
             read_said(names_alone(found.class_names), found.paths)
             loaded = load_encoder(encoder or DEFAULT, device=device)
             start = time.perf_counter()
-            options = {"workers": None, **given, **said}
+            options = {**given, **said}
             predictions = classify(found, encoder=loaded, method=chosen, force=force, **options)
             assert predictions.seconds is not None
             encoding = time.perf_counter() - start - predictions.seconds

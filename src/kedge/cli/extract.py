@@ -12,7 +12,7 @@ import typer
 
 from ..errors import SettingError
 from ..words import count, percent
-from ._app import Device, EncoderName, Json, Quiet, Strict, Templates, Workers, app
+from ._app import BatchSize, Device, EncoderName, Json, Quiet, Strict, Templates, Workers, app
 from ._show import print_json, show_skipped, tell
 
 
@@ -31,7 +31,7 @@ def extract(
     ] = None,
     templates: Templates = None,
     views: Annotated[int, typer.Option(metavar="N", help="Augmented views per image, for MTA and DMN.")] = 0,
-    batch_size: Annotated[int, typer.Option(metavar="N", help="Pictures through the encoder at one time.")] = 64,
+    batch_size: BatchSize = None,
     workers: Workers = None,
     device: Device = "auto",
     strict: Strict = False,

@@ -4,16 +4,17 @@
 
 During extraction, finished work is in a folder beside the file, `birds.safetensors.parts`:
 
-    job.json                            what the features depend on: encoder, weights, prompts, images, views, seed
+    job.json                            what the features depend on: encoder, weights, prompts, images, views, seed;
+                                        and the batch size
     000000000-000000512.safetensors     a shard: the features of images 0 to 511, and which of them cannot be read
 
 Both are written under a temporary name and then renamed, so a killed run loses only the work after its last shard. The
 next run with the same job continues there; a different job is an error. A damaged shard and those after it are made
 again. The views of image i come from a random generator with the seed (seed, i). The file is therefore the same, bit
 for bit, for any number of workers, shards and interruptions. Another batch size changes the last digits, because matrix
-products round differently.
+products round differently. A large job measures which size is fastest; whoever continues it uses the same.
 
-Worker processes decode images ahead of the encoder, and a thread writes the shards.
+Threads decode images ahead of the encoder, and another one writes the shards.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from ..images.image_set import ImageSet
 from ..images.sources import Classes, Images, InMemory, image_set
 from ..tensor_files import check_path
 from ..words import count
+from .batch_size import fastest
 from .encode import Encoded, Skipped, encode
 from .feature_set import FeatureSet
 from .shards import OtherJob, Parts, ShardWriter, difference
@@ -52,8 +54,8 @@ def extract(
     *,
     templates: str | Sequence[str] | None = None,
     views: int = 0,
-    batch_size: int = 64,
-    workers: int | None = 0,
+    batch_size: int | None = None,
+    workers: int | None = None,
     strict: bool = False,
     seed: int = 0,
     device: str = "auto",
@@ -72,9 +74,9 @@ def extract(
     templates: prompts with {} for the class name, averaged. None: the prompt of the dataset's paper if `images` is a
         benchmark dataset, else "a photo of a {}."
     views: how many augmented views of each image to encode; view 0 is the image itself. 0: no views.
-    batch_size: how many pictures go through the encoder together.
-    workers: processes that decode images; more than 0 need `if __name__ == "__main__":` in a script. None: one per
-        core if there are many images.
+    batch_size: how many pictures go through the encoder together. None: as in the unfinished work that is continued;
+        else a measured number if there are many images, and 16 if not.
+    workers: threads that decode images; 0: none, images are decoded between the batches. None: one per core.
     strict: an image that cannot be read is an error. Otherwise it is left out and listed in the provenance.
     seed: of the random views.
     device: "cpu", "cuda", "mps", … for an encoder that is given by name; "auto" is a GPU if there is one.
@@ -102,7 +104,11 @@ def extract(
         return before
     with parts:
         first = parts.done()
-        batches = encode(images, encoder, views=views, batch_size=batch_size, workers=workers, seed=seed, first=first)
+        size = parts.batch_size if batch_size is None else batch_size
+        if size is None:
+            size = fastest(encoder, len(images) * max(1, views))
+        batches = encode(images, encoder, views=views, batch_size=size, workers=workers, seed=seed, first=first)
+        parts.keep_batch_size(size)
         head = text_head(encoder, images.class_names, templates)
         if each is not None:
             for batch in parts.batches():

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 import torch
 from torch import Tensor
@@ -21,13 +21,14 @@ from ..arrays import check_unit_rows
 from ..errors import FileError, KedgeError
 from ..files import lock_file, writing, written_by_rename
 from ..progress import notice
-from ..schema import Whole, checked, parsed
+from ..schema import Meta, Whole, checked, fitted, parsed
 from ..tensor_files import check_names, load_tensors, save_tensors
-from .encode import Encoded, Skipped
+from .encode import MOST_TOGETHER, Encoded, Skipped
 
 KIND, VERSION = "feature shard", 1
 SHARD_ROWS, SHARD_SECONDS = 16_384, 20.0  # write a shard at this many features, or at this age
 JOB, LOCK = "job.json", "lock"
+Together = Annotated[int, Meta(ge=1, le=MOST_TOGETHER)]
 _NAME = re.compile(r"\d{9,}-\d{9,}")
 _NO_FALLOCATE = (errno.EINVAL, errno.EOPNOTSUPP)  # file systems that cannot reserve space
 
@@ -53,6 +54,7 @@ class Parts:
         self.folder = out.with_name(out.name + ".parts")
         self.job: dict[str, Any] = json.loads(json.dumps(job))
         self.force = force  # replace the shards of another job
+        self.batch_size: int | None = None  # with which the shards were made
         self._lock: IO[str] | None = None
         self._removed = False
         if self.folder.is_symlink() or (self.folder.exists() and not self.folder.is_dir()):
@@ -75,10 +77,13 @@ class Parts:
         for path in self._files():
             if path not in kept:
                 path.unlink()  # damaged, after a gap, or of another job: its images are encoded again
-        if not kept:
-            with written_by_rename(self.folder / JOB) as temporary:
-                temporary.write_text(json.dumps(self.job, indent=1), encoding="utf-8")
         return self
+
+    def keep_batch_size(self, batch_size: int) -> None:
+        """Write the job's description, with the batch size of the shards to come."""
+        self.batch_size = batch_size
+        with written_by_rename(self.folder / JOB) as temporary:
+            temporary.write_text(json.dumps({**self.job, "batch_size": batch_size}, indent=1), encoding="utf-8")
 
     def __exit__(self, *error: object) -> None:
         if not self._removed and self.folder.is_dir():
@@ -126,6 +131,7 @@ class Parts:
         try:
             path = self.folder / JOB
             there = checked(parsed(path.read_bytes()), dict[str, Any], path, "job")
+            self.batch_size = fitted(there.pop("batch_size", None), Together | None)  # type: ignore[arg-type]
         except (OSError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise OtherJob(f"{self.folder} has shards, but no readable {JOB} ({reason}). {again}") from error
