@@ -22,7 +22,9 @@ from ._app import (
     EncoderName,
     ImageFolder,
     Json,
+    KeepPrecision,
     Normalize,
+    Precision,
     Quiet,
     RawCsv,
     Strict,
@@ -63,6 +65,8 @@ def adapt(
     batch_size: BatchSize = None,
     workers: Workers = None,
     device: Device = "auto",
+    precision: Precision = None,
+    keep_precision: KeepPrecision = False,
     strict: Strict = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace other features in the file of --keep-features.")
@@ -185,6 +189,8 @@ def adapt(
         "keep_features": keep_features and check_feature_file(keep_features),
         "batch_size": batch_size,
         "workers": workers,
+        "precision": precision,
+        "keep_precision": keep_precision or None,
         "strict": strict or None,
     }
     given = {name: value for name, value in for_images.items() if value is not None}
@@ -226,7 +232,8 @@ def adapt(
         if classes_out:
             write_classes(predictions, classes_out, raw_csv)
     if as_json:
-        origin = {"source": source, "sha256": predictions.features.hash, "kedge": __version__}
+        made_of = predictions.features
+        origin = {"source": source, "precision": made_of.precision, "sha256": made_of.hash, "kedge": __version__}
         rows = {} if file else {"rows": list(predictions.rows(all_rows))}
         print_json({**summary, "skipped": predictions.skipped, "settings": settings_of(chosen), **origin, **rows})
     elif not file:
