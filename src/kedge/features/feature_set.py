@@ -40,6 +40,7 @@ from ..schema import check_plain, fitted, parsed
 from ..tensor_files import check_names, content_hash, load_tensors, save_tensors
 from ..words import count, printable
 from .npz import read_npz
+from .precision_check import PrecisionCheck
 from .text_head import CLIP_LOGIT_SCALE, TextHead, check_same_dimension, texts
 
 KIND, VERSION = "features", 1
@@ -75,6 +76,7 @@ class Provenance:
     root: str | None = None
     skipped: tuple[SkippedImage, ...] = ()
     simulated: bool = False
+    precision_check: PrecisionCheck | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -172,6 +174,22 @@ class FeatureSet:
     def encoder(self) -> str:
         """Name of the encoder, from the provenance."""
         return printable(str(self.provenance.get("encoder") or self.provenance.get("backbone") or "unknown"))
+
+    @property
+    def precision_check(self) -> PrecisionCheck | None:
+        """How near the features are to float32's, if they or some of them were encoded in another precision."""
+        return recorded_check(self.provenance)
+
+    @property
+    def precision(self) -> str:
+        """The precision that images were encoded in, and how near it is to float32; "" if unknown."""
+        said = " by ".join(str(self.provenance[key]) for key in ("precision", "engine") if self.provenance.get(key))
+        check = self.precision_check
+        if check is None:
+            return printable(said)
+        return printable(
+            f"{said}: {check}" if check.used else f"{said}, since {check.precision} was not near enough: {check}"
+        )
 
     @property
     def skipped(self) -> dict[str, str]:
@@ -301,6 +319,11 @@ class FeatureSet:
         return replace(imported, path=path.absolute())
 
 
+def recorded_check(provenance: Mapping[str, Any]) -> PrecisionCheck | None:
+    """See `FeatureSet.precision_check`."""
+    return fitted(provenance.get("precision_check"), PrecisionCheck | None)  # type: ignore[arg-type]
+
+
 class naming:
     """Put the file's name before the message of an InputError."""
 
@@ -336,10 +359,15 @@ def image_tensors(
         tensors["labels"] = labels
     if views is not None:
         tensors["views"] = views
-    if paths is not None:  # bytes, since a million paths would not fit a safetensors header
-        text = bytearray("\0".join(paths).encode(errors="surrogateescape"))
-        tensors["paths"] = torch.frombuffer(text, dtype=torch.uint8) if text else torch.empty(0, dtype=torch.uint8)
+    if paths is not None:
+        tensors["paths"] = as_bytes(paths)
     return tensors
+
+
+def as_bytes(paths: Sequence[str]) -> Tensor:
+    """Paths separated by NUL. Bytes, since a million paths would not fit a safetensors header."""
+    text = bytearray("\0".join(paths).encode(errors="surrogateescape"))
+    return torch.frombuffer(text, dtype=torch.uint8) if text else torch.empty(0, dtype=torch.uint8)
 
 
 def stored_paths(tensors: Mapping[str, Tensor]) -> list[str] | None:

@@ -12,35 +12,43 @@ the names of the files that are there.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 import torch
 from torch import Tensor
 
 from ..arrays import check_unit_rows
 from ..errors import FileError, KedgeError
-from ..files import lock_file, writing, written_by_rename
+from ..files import lock_file, reserve, writing, written_by_rename
 from ..images.image_set import MANIFEST
 from ..progress import notice
-from ..schema import checked, parsed
-from .encode import Encoded
+from ..schema import Meta, checked, fitted, parsed
+from .encode import MOST_TOGETHER, Encoded
 from .feature_set import FeatureSet, stored_paths
 from .folder import Columns, Entry, FeatureFolder, write_manifest
+from .precision_check import PrecisionCheck
 from .shard import Header, Skipped, load_shard, shard_range, shards_in
 from .text_head import TextHead
 
 JOB, LOCK = "job.json", "lock"
-_NO_FALLOCATE = (errno.EINVAL, errno.EOPNOTSUPP)  # file systems that cannot reserve space
+MEASURED = "measured"  # the entry of job.json that is no part of the job
 
 
 class OtherJob(FileError):
     """A feature file, or unfinished work, of another job is in the way."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured once for a job, and holds for all of its shards."""
+
+    batch_size: Annotated[int, Meta(ge=1, le=MOST_TOGETHER)] | None = None
+    check: PrecisionCheck | None = None
 
 
 class Unfinished:
@@ -53,8 +61,9 @@ class Unfinished:
     def __init__(self, folder: Path, job: Mapping[str, Any], force: bool = False) -> None:
         self.folder = folder
         self.job: dict[str, Any] = json.loads(json.dumps(job))
-        self.stays = "images_per_shard" in job
+        self.per_shard: int | None = job.get("images_per_shard")  # None: the shards will be joined
         self.force = force  # replace the shards of another job
+        self.measured = Measured()  # when the shards were made
         self._lock: IO[str] | None = None
         self._removed = False
         if self.folder.is_symlink() or (self.folder.exists() and not self.folder.is_dir()):
@@ -74,9 +83,6 @@ class Unfinished:
         if self.shards():
             self._check_job()
         self._drop_unreadable()
-        if not self.shards():
-            with written_by_rename(self.folder / JOB) as temporary:
-                temporary.write_text(json.dumps(self.job, indent=1), encoding="utf-8")
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -88,6 +94,18 @@ class Unfinished:
         if self._lock:
             self._lock.close()
 
+    def keep(self, measured: Measured) -> None:
+        """Write the job's description, with what was measured for the shards to come."""
+        self.measured = measured
+        with written_by_rename(self.folder / JOB) as temporary:
+            temporary.write_text(json.dumps({**self.job, MEASURED: asdict(measured)}, indent=1), encoding="utf-8")
+
+    def start_over(self) -> None:
+        """Delete the shards."""
+        (self.folder / MANIFEST).unlink(missing_ok=True)
+        for path in self.shards():
+            path.unlink()
+
     def shards(self) -> list[Path]:
         """The shards that are there, in order."""
         return shards_in(self.folder) if self.folder.is_dir() else []
@@ -96,7 +114,7 @@ class Unfinished:
         """How many images are done."""
         return sum(len(_numbers(path)) for path in self.shards())
 
-    def missing(self, size: int = 0) -> list[range]:
+    def missing(self, size: int | None = None) -> list[range]:
         """What is left to do; in ranges of at most `size` images, if given, from the first of all on."""
         last, found = 0, []
         for numbers in [*map(_numbers, self.shards()), range(self.job["images"], self.job["images"])]:
@@ -177,11 +195,10 @@ class Unfinished:
     def remove(self) -> None:
         """Delete the folder; one that stays loses only what is ours."""
         self._removed = True
-        if not self.stays:
+        if self.per_shard is None:
             shutil.rmtree(self.folder, ignore_errors=True)
             return
-        for path in self.shards():
-            path.unlink(missing_ok=True)
+        self.start_over()
         self.tidy()
         with contextlib.suppress(OSError):
             self.folder.rmdir()
@@ -201,7 +218,7 @@ class Unfinished:
 
     def _read(self, path: Path) -> tuple[dict[str, Tensor], Header]:
         """A shard; raises KedgeError if it does not fit the job. The content of shards that stay is checked later."""
-        tensors, header = load_shard(path, verified=self.stays)
+        tensors, header = load_shard(path, verified=self.per_shard is not None)
         x, d, v = tensors["image_features"], self.job["dimension"], self.job["views"]
         views = tensors.get("views")
         if (
@@ -209,10 +226,10 @@ class Unfinished:
             or x.dtype != torch.float32
             or (views.shape if views is not None else None) != ((len(x), v, d) if v else None)
             or _numbers(path).stop > self.job["images"]
-            or (self.stays and _numbers(path).start % self.job["images_per_shard"])
+            or _numbers(path).start % (self.per_shard or 1)
         ):
             raise FileError(f"{path} does not have the features of its images.")
-        if len(x) and not self.stays:
+        if len(x) and self.per_shard is None:
             check_unit_rows(x, str(path))
         return tensors, header
 
@@ -222,6 +239,7 @@ class Unfinished:
         try:
             path = self.folder / JOB
             there = checked(parsed(path.read_bytes()), dict[str, Any], path, "job")
+            self.measured = fitted(there.pop(MEASURED, {}), Measured)
         except (OSError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise OtherJob(f"{self.folder} has shards, but no readable {JOB} ({reason}). {again}") from error
@@ -232,9 +250,7 @@ class Unfinished:
         try:
             self._check_job()
         except FileError:
-            (self.folder / MANIFEST).unlink(missing_ok=True)
-            for path in self.shards():
-                path.unlink()
+            self.start_over()
 
     def _map(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """A memory-mapped file of zeros of this shape. Its space is reserved, so that a full disk is an error here."""
@@ -244,7 +260,7 @@ class Unfinished:
         if not size:
             return torch.empty(shape)
         with writing(path), path.open("wb") as file:
-            _reserve(file, 4 * size)
+            reserve(file, 4 * size)
         return torch.from_file(str(path), shared=True, size=size, dtype=torch.float32).view(shape)
 
 
@@ -266,14 +282,3 @@ def _positions(path: Path, header: Header) -> list[int]:
     """The numbers of the images of a shard that have features, in the order of its rows."""
     left_out = {number for number, _ in header.skipped}
     return [number for number in _numbers(path) if number not in left_out]
-
-
-def _reserve(file: IO[bytes], size: int) -> None:
-    """Reserve space on the disk, where the system can; else the file has holes."""
-    file.truncate(size)
-    if hasattr(os, "posix_fallocate"):
-        try:
-            os.posix_fallocate(file.fileno(), 0, size)
-        except OSError as error:
-            if error.errno not in _NO_FALLOCATE:
-                raise
