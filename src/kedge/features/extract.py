@@ -102,6 +102,8 @@ def extract(
         return before
     with parts:
         first = parts.done()
+        if first:
+            progress.notice(f"continuing after image {first:,} of {len(images):,}")
         batches = encode(images, encoder, views=views, batch_size=batch_size, workers=workers, seed=seed, first=first)
         head = text_head(encoder, images.class_names, templates)
         if each is not None:
