@@ -83,16 +83,17 @@ def solve(
     edge: float,
     *,
     name: str,
+    compiled: bool,
     later: Tensor | None = None,
     past: State | None = None,
 ) -> dict[str, Any]:
     """Solve the parts, which keep the last z and its scores; and what to say of it.
 
     var0: Σ' (d). edge: what similarities are multiplied with. later (k×d): where classes without images are after the
-    first fit, if not at t. past: what earlier batches showed of each class.
+    first fit, if not at t. compiled: if possible. past: what earlier batches showed of each class.
     """
     s, t = settings, head.features
-    parts.exchange("lend_classes", "start", s, edge, lasting=True)
+    parts.exchange("lend_classes", "start", s, edge, compiled, lasting=True)
     parts.each("fit", t, var0.expand_as(t), var0, None, lasting=True)
     counts = found.y * found.n
 

@@ -30,6 +30,7 @@ from torch import Tensor
 from ...arrays import Stacked, row_blocks, wide
 from ...features.text_head import TextHead
 from ..contract import certain
+from .compiling import compiled_form
 from .em import Settings, log_presence
 from .gaussian import Features, spread
 from .graph import NeighbourGraph
@@ -219,9 +220,10 @@ class Rows:
         """The candidates of the images that each part needs."""
         return [self.classes[rows] for rows in self.lent]
 
-    def start(self, lent: Sequence[Tensor], settings: Settings, edge: float) -> None:
-        """z = ŷ. edge: what similarities are multiplied with."""
+    def start(self, lent: Sequence[Tensor], settings: Settings, edge: float, compiled: bool) -> None:
+        """z = ŷ. edge: what similarities are multiplied with. compiled: use a compiled z-step if possible."""
         self.settings, self.edge = settings, edge
+        self.fast = compiled_form("compiled_lists", self.log_y) if compiled else None
         self.around = torch.cat([self.classes, *lent])  # with those of images of other parts
         self.z = self.log_y.new_zeros(len(self.around), self.length)
         self.z[: self.n] = self.log_y.exp()
@@ -259,6 +261,10 @@ class Rows:
         counts: n_k (k), for the prior; None: no prior. keep: keep the scores, in place of `unary`.
         """
         self.z[self.n :] = torch.cat([self.z[:0], *lent])
+        if self.fast:
+            at = self.around, self.z, self.unary, self.graph, self.edge, self.settings, counts, self.k, keep
+            self.z, mass = self.fast.assign(*at)
+            return mass
         following, mass, s = torch.empty_like(self.z), self._per_class(), self.settings
         for rows, classes in self._rows():
             scores = self._pull(rows, classes).add_(self.unary[rows])
