@@ -100,11 +100,11 @@ def solve(
     for iteration in track(range(s.iterations + 1), name):
         last = iteration == s.iterations
         if last:
-            parts.each("mark")
+            parts.each("mark", lasting=True)
         for step in range(s.z_steps):
             prior = counts if s.prior > 0 and iteration + step > 0 else None  # the first z-step has no prior
             keep = last and step == s.z_steps - 1
-            counts = _sum(parts.exchange("lend", "assign", prior, keep)).to(t.dtype)
+            counts = _sum(parts.exchange("lend", "assign", prior, keep, lasting=True)).to(t.dtype)
         if not last:
             anchors = t if later is None else later
             parts.each("fit", *_m_step(parts, found.centre, t, anchors, var0, s, past or {}), lasting=True)
@@ -169,7 +169,7 @@ def mass(parts: Parts) -> Tensor:
 @torch.no_grad()
 def temper(parts: Parts, compiled: bool) -> float:
     """Lower probabilities to what is likely to be right; the mean ϑ."""
-    found: list[tuple[float, int]] = parts.each("temper", compiled)
+    found: list[tuple[float, int]] = parts.each("temper", compiled, lasting=True)
     return float(sum(heat for heat, _ in found) / sum(images for _, images in found))
 
 

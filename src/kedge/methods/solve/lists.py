@@ -95,6 +95,7 @@ class Rows:
         self.n, self.k, self.length = len(x), head.k, min(candidates, head.k)
         self.zero_shot = zero_shot or (lambda rows, x: head.log_zero_shot(x))
         self.number, self.offsets = number, torch.tensor(offsets, device=head.features.device)
+        self.resuming = False
         self.nearest: Neighbours | None = nearest  # until it is linked
         self.type = next(kind for most, kind in SMALLEST_TYPES if self.k <= most)
         self.blocks = x.blocks(self._width) if isinstance(x, Stacked) else row_blocks((self.n, self._width))
@@ -103,11 +104,16 @@ class Rows:
     def _width(self) -> int:
         return 2 * self.head.d + self.k
 
+    def resume(self) -> None:
+        """This part takes the place of one that was lost: its z will start from the classes, not from ŷ."""
+        self.resuming = True
+
     # Neighbours
 
     def crossing(self) -> list[Edges]:
         """The edges to each other part."""
-        assert self.nearest is not None
+        if self.nearest is None:  # for a part that takes the place of one that was lost
+            return self.edges
         m = self.nearest.indices.shape[1]
         target, similarity = self.nearest.indices.flatten(), self.nearest.similarity.flatten()
         source = self._first + torch.arange(self.n, device=target.device).repeat_interleave(m)
@@ -122,7 +128,7 @@ class Rows:
         """Make the graph W + Wᵀ from these edges of other parts and one's own; how many of one's own cross, and all."""
         assert self.nearest is not None
         n, m = self.nearest.indices.shape
-        own = self.crossing()
+        own = self.edges = self.crossing()
         rows, columns, values, borrowed = [], [], [], []
         self.lent, base = [], self.n  # of each other part: what it needs of this one
         for (source, target, similarity), (theirs, mine, back) in zip(own, given, strict=True):
@@ -242,10 +248,8 @@ class Rows:
             if own is not None:
                 unary.addcmul_(own[classes], self.z[rows], value=-1)
             self.unary[rows] = unary
-
-    def resume(self) -> None:
-        """z from the classes alone: where a part begins that takes the place of one that was lost."""
-        self.z[: self.n] = torch.softmax(self.unary, dim=1)
+        if self.resuming:
+            self.z[: self.n] = torch.softmax(self.unary, dim=1)
 
     def mark(self) -> None:
         """Remember z, to say how far it moves from here on. Log ŷ is needed no longer, and gives its memory."""
