@@ -37,6 +37,7 @@ class FeatureFile:
     dataset: str
     encoder: str
     weights: str  # sha256 of the encoder's weights, if known
+    precision: str  # in which images were encoded
     images: int
     classes: int
     present: int  # classes that have images
@@ -55,6 +56,7 @@ class FeatureFile:
             dataset=features.dataset,
             encoder=features.encoder,
             weights=features.weights,
+            precision=features.precision,
             images=len(features),
             classes=features.head.k,
             present=int((features.labels.bincount() > 0).sum()),
@@ -128,6 +130,7 @@ class Cell:
             error=printable(error),  # it may name a file whose name is not UTF-8
             features_hash=self.file.hash,
             weights=self.file.weights,
+            precision=self.file.precision,
             classes=self.file.classes,
             simulated=self.file.simulated,
         )

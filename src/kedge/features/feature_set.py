@@ -40,6 +40,7 @@ from ..schema import check_plain, fitted, parsed
 from ..tensor_files import check_names, content_hash, load_tensors, save_tensors
 from ..words import count, printable
 from .npz import read_npz
+from .precision_check import PrecisionCheck
 from .text_head import CLIP_LOGIT_SCALE, TextHead, check_same_dimension, texts
 
 KIND, VERSION = "features", 1
@@ -75,6 +76,7 @@ class Provenance:
     root: str | None = None
     skipped: tuple[SkippedImage, ...] = ()
     simulated: bool = False
+    precision_check: PrecisionCheck | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -174,6 +176,22 @@ class FeatureSet:
         return printable(str(self.provenance.get("encoder") or self.provenance.get("backbone") or "unknown"))
 
     @property
+    def precision_check(self) -> PrecisionCheck | None:
+        """How near the features are to float32's, if they or some of them were encoded in another precision."""
+        return fitted(self.provenance.get("precision_check"), PrecisionCheck | None)  # type: ignore[arg-type]
+
+    @property
+    def precision(self) -> str:
+        """The precision that images were encoded in, and how near it is to float32; "" if unknown."""
+        said = " by ".join(str(self.provenance[key]) for key in ("precision", "engine") if self.provenance.get(key))
+        check = self.precision_check
+        if check is None:
+            return printable(said)
+        return printable(
+            f"{said}: {check}" if check.used else f"{said}, since {check.precision} was not near enough: {check}"
+        )
+
+    @property
     def skipped(self) -> dict[str, str]:
         """Images that could not be read when the features were extracted: path → reason."""
         return {entry["path"]: entry["reason"] for entry in self.provenance.get("skipped", ())}
@@ -238,7 +256,9 @@ class FeatureSet:
                 return found
             scaled = cls.from_arrays(
                 found.image_features,
-                found.head,
+                found.head.features,
+                logit_scale=found.head.logit_scale,
+                class_names=found.head.class_names,
                 labels=found.labels,
                 views=found.views,
                 paths=found.paths,

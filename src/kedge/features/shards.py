@@ -8,9 +8,9 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 import torch
 from torch import Tensor
@@ -19,13 +19,15 @@ from ..arrays import check_unit_rows
 from ..errors import FileError, KedgeError
 from ..files import lock_file, reserve, writing, written_by_rename
 from ..progress import notice
-from ..schema import Whole, checked, parsed
+from ..schema import Meta, Whole, checked, fitted, parsed
 from ..tensor_files import check_names, load_tensors, save_tensors
-from .encode import Encoded, Skipped
+from .encode import MOST_TOGETHER, Encoded, Skipped
+from .precision_check import PrecisionCheck
 
 KIND, VERSION = "feature shard", 1
 SHARD_ROWS, SHARD_SECONDS = 16_384, 20.0  # write a shard at this many features, or at this age
 JOB, LOCK = "job.json", "lock"
+MEASURED = "measured"  # the entry of job.json that is no part of the job
 _NAME = re.compile(r"\d{9,}-\d{9,}")
 
 
@@ -34,6 +36,14 @@ class Header:
     """What a shard says beside its tensors."""
 
     skipped: list[tuple[Whole, str]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured once for a job, and holds for all of its shards."""
+
+    batch_size: Annotated[int, Meta(ge=1, le=MOST_TOGETHER)] | None = None
+    check: PrecisionCheck | None = None
 
 
 class OtherJob(FileError):
@@ -50,6 +60,7 @@ class Parts:
         self.folder = out.with_name(out.name + ".parts")
         self.job: dict[str, Any] = json.loads(json.dumps(job))
         self.force = force  # replace the shards of another job
+        self.measured = Measured()  # when the shards were made
         self._lock: IO[str] | None = None
         self._removed = False
         if self.folder.is_symlink() or (self.folder.exists() and not self.folder.is_dir()):
@@ -72,10 +83,13 @@ class Parts:
         for path in self._files():
             if path not in kept:
                 path.unlink()  # damaged, after a gap, or of another job: its images are encoded again
-        if not kept:
-            with written_by_rename(self.folder / JOB) as temporary:
-                temporary.write_text(json.dumps(self.job, indent=1), encoding="utf-8")
         return self
+
+    def keep(self, measured: Measured) -> None:
+        """Write the job's description, with what was measured for the shards to come."""
+        self.measured = measured
+        with written_by_rename(self.folder / JOB) as temporary:
+            temporary.write_text(json.dumps({**self.job, MEASURED: asdict(measured)}, indent=1), encoding="utf-8")
 
     def __exit__(self, *error: object) -> None:
         if not self._removed and self.folder.is_dir():
@@ -123,6 +137,7 @@ class Parts:
         try:
             path = self.folder / JOB
             there = checked(parsed(path.read_bytes()), dict[str, Any], path, "job")
+            self.measured = fitted(there.pop(MEASURED, {}), Measured)
         except (OSError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise OtherJob(f"{self.folder} has shards, but no readable {JOB} ({reason}). {again}") from error
@@ -133,8 +148,12 @@ class Parts:
         try:
             self._check_job()
         except FileError:
-            for path in self.shards():
-                path.unlink()
+            self.start_over()
+
+    def start_over(self) -> None:
+        """Delete the shards."""
+        for path in self.shards():
+            path.unlink()
 
     def shards(self) -> list[Path]:
         """The shards from the first image on, up to the first gap."""

@@ -149,7 +149,7 @@ class InMemory(ImageSet):
 
     @classmethod
     def of(cls, images: Sequence[Image.Image], class_names: tuple[str, ...]) -> InMemory:
-        """Keep the images as PNG, so that worker processes can read them like files."""
+        """Keep the images as PNG, to be read like files: what the caller then does to his own changes nothing."""
         encoded = []
         for image in images:
             file = io.BytesIO()
