@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import logging
@@ -25,7 +24,7 @@ import torch
 from encoder_tools import SIZE, build, pixels, processor, transformers
 from image_cases import picture
 from kedge.encoders import hub as _hub
-from kedge.encoders.encoder import DEFAULT, Visual
+from kedge.encoders.encoder import DEFAULT
 from kedge.encoders.hf import CLIP_MEAN, CLIP_STD, read_preprocessing
 from kedge.encoders.names import load_encoder
 from kedge.errors import FileError, MissingExtra, SettingError
@@ -141,24 +140,6 @@ def test_weights_in_several_files(copied: Path) -> None:
     min(copied.glob("*.safetensors")).unlink()
     with pytest.raises(FileError, match=r"it has no model-00001-of-.*safetensors"):
         load_encoder(str(copied), device="cpu")
-
-
-def test_half_precision_is_asked_for_and_float32_comes_out(folder: Path) -> None:
-    encoder = load_encoder(str(folder), device="cpu")
-    assert encoder.half is None  # on a CPU
-    seen = []
-
-    def model(given: Any) -> torch.Tensor:  # records what it is run in; a CPU need not know half precision to do that
-        seen.append(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32)
-        return torch.full((len(given), 4), 0.5, dtype=torch.bfloat16)
-
-    half = dataclasses.replace(encoder, half=torch.bfloat16, visual=Visual(torch.nn.Identity(), lambda _, x: model(x)))
-    half = dataclasses.replace(half, text=model, dimension=4)
-    for features in (half.encode_images(torch.zeros(3, 3, 2, 2)), half.encode_texts(["a", "b", "c"])):
-        assert torch.equal(features, torch.full((3, 4), 0.5))
-        assert features.dtype == torch.float32
-    dataclasses.replace(half, half=None).encode_texts(["a"])
-    assert seen == [torch.bfloat16, torch.bfloat16, torch.float32]
 
 
 def test_visual_is_what_tent_adapts(folder: Path) -> None:

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,12 +29,14 @@ from kedge import progress
 from kedge.encoders.encoder import DEFAULT
 from kedge.encoders.names import load_encoder
 from kedge.errors import FileError, InputError, SettingError
+from kedge.features import batch_size
+from kedge.features import extract as _extract
 from kedge.features import shards as _shards
-from kedge.features.encode import encode
+from kedge.features.encode import AHEAD, encode
 from kedge.features.extract import check_same_encoder, done_before, extract
 from kedge.features.feature_set import FeatureSet
 from kedge.images.folders import folder
-from kedge.images.pixels import Preprocessing
+from kedge.images.pixels import Preprocessing, open_image
 from kedge.tensor_files import save_tensors
 from pictures import encoder as colour_encoder
 from pictures import save_pictures
@@ -159,10 +162,36 @@ def test_the_same_file_for_any_workers_and_shards(
     monkeypatch.setattr(_shards, "SHARD_ROWS", 1)
     made(zoo, tmp_path / "b.safetensors", views=views)
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
-    if views:
-        made(zoo, tmp_path / "c.safetensors", views=views, workers=2)
-        assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "c.safetensors").read_bytes()
+    for workers in (1, 3):
+        made(zoo, tmp_path / f"{workers}.safetensors", views=views, workers=workers)
+        assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / f"{workers}.safetensors").read_bytes()
     assert FeatureSet.load(tmp_path / "a.safetensors").hash == whole.hash
+
+
+def test_threads_decode_while_the_encoder_works_and_not_far_ahead(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    started = threading.Event()
+
+    def watched(source: Any, name: str) -> Image.Image:
+        opened.append(threading.current_thread().name)
+        if len(opened) > 4:
+            started.set()
+        return open_image(source, name)
+
+    class Patient(Fake):
+        def encode_images(self, pixels: Tensor) -> Tensor:
+            assert started.wait(10)  # images of the next batch, while this one is encoded
+            return super().encode_images(pixels)
+
+    monkeypatch.setattr("kedge.features.encode.open_image", watched)
+    batches = encode(folder(zoo), Patient(), batch_size=4, workers=2)  # type: ignore[arg-type]
+    next(batches)
+    time.sleep(0.2)
+    assert 4 < len(opened) <= 4 * (1 + AHEAD)
+    assert len(set(opened)) == 2
+    assert threading.main_thread().name not in opened
+    batches.close()  # type: ignore[attr-defined]
+    assert not [thread for thread in threading.enumerate() if thread.name in opened]
 
 
 class Stop(Exception):
@@ -196,6 +225,60 @@ def test_goes_on_where_it_stopped(zoo: Path, tmp_path: Path, views: int) -> None
     assert sum(encoder.seen) == 15 * max(views, 1)  # 30, without 12 done and 3 unreadable
     assert out.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
     assert done_before(out) == 0
+
+
+def test_the_batch_size_is_measured_once_and_kept(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, measured = tmp_path / "f.safetensors", []
+
+    def fastest(encoder: Any, pictures: int) -> int:
+        measured.append(pictures)
+        return 4 + len(measured)
+
+    monkeypatch.setattr(_extract, "fastest", fastest)
+    with pytest.raises(Stop):
+        made(zoo, out, Stopping(), batch_size=None)
+    assert (measured, done_before(out)) == ([30], 15)
+    made(zoo, out, encoder := fake(), batch_size=None)
+    assert measured == [30]
+    assert encoder.seen == [5, 5, 3]  # 30, without 15 done and 2 unreadable
+    made(zoo, tmp_path / "whole.safetensors", batch_size=5)
+    assert out.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+    made(zoo, tmp_path / "views.safetensors", fake(), batch_size=None, views=2)
+    assert measured == [30, 60]  # pictures
+
+
+def test_a_given_batch_size_wins(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "f.safetensors"
+    monkeypatch.setattr(_extract, "fastest", None)
+    stopped(zoo, out)
+    made(zoo, out, encoder := fake(), batch_size=9)
+    assert encoder.seen == [8, 7]
+    stopped(zoo, other := tmp_path / "g.safetensors")
+    job = tmp_path / "g.safetensors.parts" / "job.json"
+    job.write_text(job.read_text().replace('"batch_size": 4', '"batch_size": "many"'))
+    with pytest.raises(FileError, match=r"no readable job\.json"):
+        made(zoo, other, batch_size=None)
+
+
+@pytest.mark.parametrize(("best", "found"), [(8, 8), (32, 32), (1000, 256)])
+def test_the_batch_grows_while_that_is_faster(monkeypatch: pytest.MonkeyPatch, best: int, found: int) -> None:
+    asked: list[int] = []
+
+    def speed(encoder: Any, size: int) -> float:
+        asked.append(size)
+        return min(size, best) ** 0.1
+
+    monkeypatch.setattr(batch_size, "pictures_per_second", speed)
+    assert batch_size.fastest(fake(), batch_size.WORTH_MEASURING) == found
+    assert asked == [8 * 2**i for i in range(len(asked))]
+    assert asked[-1] == min(2 * found, 256)
+    asked.clear()
+    assert batch_size.fastest(fake(), batch_size.WORTH_MEASURING - 1) == batch_size.USUAL
+    assert asked == []
+
+
+def test_speed_is_of_the_whole_batch() -> None:
+    assert 100 < batch_size.pictures_per_second(fake(pause=0.04), 8) < 200
 
 
 @pytest.mark.parametrize(
@@ -332,11 +415,10 @@ def test_only_one_process_at_a_time(zoo: Path, tmp_path: Path) -> None:
 KILLED = """
 import sys
 from pathlib import Path
-if __name__ == "__main__":  # workers import this file too
-    from kedge.features import shards as _shards
-    from test_extract import Fake, made
-    _shards.SHARD_ROWS = 1
-    made(Path(sys.argv[1]), Path(sys.argv[2]), Fake(pause=0.1), views=2, batch_size=4, workers=int(sys.argv[3]))
+from kedge.features import shards as _shards
+from test_extract import Fake, made
+_shards.SHARD_ROWS = 1
+made(Path(sys.argv[1]), Path(sys.argv[2]), Fake(pause=0.1), views=2, batch_size=4, workers=int(sys.argv[3]))
 """
 
 
@@ -348,7 +430,13 @@ def test_killed_and_resumed_gives_the_same_file(zoo: Path, tmp_path: Path) -> No
     def start(workers: int) -> subprocess.Popen[bytes]:
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(map(str, (Path(__file__).parent, Path(__file__).parents[1] / "support"))),
+            "PYTHONPATH": os.pathsep.join(
+                (
+                    str(Path(__file__).parent),
+                    str(Path(__file__).parents[1] / "support"),
+                    os.environ.get("PYTHONPATH", ""),
+                )
+            ),
         }
         return subprocess.Popen([sys.executable, script, zoo, out, str(workers)], env=environment)
 

@@ -49,7 +49,6 @@ def encoder(name: str = "colours", weights: int = 0) -> Encoder:
         visual=Tower().eval().requires_grad_(False),
         text=text,
         device=torch.device("cpu"),
-        half=None,
         provenance={
             "encoder": name,
             "weights_sha256": hashlib.sha256(str(weights).encode()).hexdigest(),

@@ -96,7 +96,7 @@ def reproduce(
             print_json(plan_json(prepared)) if as_json else print_table(plan_rows(plan))
             return
         try:
-            made = run(prepared, device, workers=None)
+            made = run(prepared, device)
         except KeyboardInterrupt as error:
             raise KeyboardInterrupt(f"stopped. Finished work is in {out}; run the same command to continue.") from error
     if as_json:

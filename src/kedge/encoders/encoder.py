@@ -44,30 +44,21 @@ class Encoder:
     visual: nn.Module  # pixels b×3×h×w → b×d unit rows, differentiable; on `device`, in evaluation mode
     text: Callable[[Sequence[str]], Tensor]  # prompts → m×d features, not normalised; on `device`
     device: torch.device
-    half: torch.dtype | None  # half-precision type of matrix products, or None for float32
     provenance: dict[str, Any]  # what the features depend on, as JSON
+    fast: Callable[[Tensor], Tensor] | None = None  # a faster form of `visual` (see precision.py); None: itself
 
     @torch.no_grad()
     def encode_images(self, pixels: Tensor) -> Tensor:
         """b×3×h×w pixels → b×d unit rows, float32, on the CPU."""
-        with self._autocast():
-            features: Tensor = self.visual(pixels.to(self.device, non_blocking=True))
-        return features.cpu()
+        return (self.fast or self.visual)(pixels.to(self.device, non_blocking=True)).cpu()
 
     @torch.no_grad()
     def encode_texts(self, prompts: Sequence[str]) -> Tensor:
         """m prompts → m×d unit rows, float32, on the CPU."""
         encoded = [torch.empty(0, self.dimension)]
-        with self._autocast():
-            for start in range(0, len(prompts), PROMPTS_AT_ONCE):
-                encoded.append(unit(self.text(prompts[start : start + PROMPTS_AT_ONCE]).float()).cpu())
+        for start in range(0, len(prompts), PROMPTS_AT_ONCE):
+            encoded.append(unit(self.text(prompts[start : start + PROMPTS_AT_ONCE]).float()).cpu())
         return torch.cat(encoded)
-
-    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """Half-precision matrix products. The weights stay float32, as TENT's gradients require."""
-        if self.half is None:
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, self.half)
 
 
 # Used by the loaders, hf.py and openclip.py.
@@ -83,7 +74,11 @@ class Visual(nn.Module):
 
     def forward(self, pixels: Tensor) -> Tensor:
         """b×3×h×w → b×d float32 unit rows."""
-        return nn.functional.normalize(self._features(self.tower, pixels).float(), dim=-1)
+        return nn.functional.normalize(self.features(pixels), dim=-1)
+
+    def features(self, pixels: Tensor) -> Tensor:
+        """b×3×h×w → b×d float32, not normalised."""
+        return self._features(self.tower, pixels).float()
 
 
 def made(
@@ -103,7 +98,6 @@ def made(
     bias = 0.0 if bias is None else float(bias)
     with torch.no_grad():  # a blank image shows the dimension, and that the model accepts this image size
         dimension = visual(torch.zeros(1, 3, *preprocessing.size, device=device)).shape[1]
-    half = torch.float16 if device.type != "cpu" and torch.amp.is_autocast_available(device.type) else None
     return Encoder(
         name=name,
         logit_scale=scale,
@@ -113,11 +107,10 @@ def made(
         visual=visual,
         text=text,
         device=device,
-        half=half,
         provenance={
             "encoder": name,
             **about,
-            "precision": "float32" if half is None else "float16",
+            "precision": "float32",  # unless in_precision says otherwise
             "preprocessing": preprocessing.describe(),
             "logit_scale": scale,
             "logit_bias": bias,

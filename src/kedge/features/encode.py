@@ -1,34 +1,42 @@
-"""Encode images in batches, in order, while worker processes decode the next ones."""
+"""Encode images in batches, in order, while threads decode the next ones.
+
+PIL reads and resizes images without Python's lock, so threads decode on all cores. Processes would import torch again,
+which takes as long as decoding a thousand photos, and would copy every image once more.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import FileError, InputError, KedgeError, SettingError
+from ..errors import InputError, KedgeError, SettingError
 from ..images.image_set import ImageSet
 from ..images.pixels import Preprocessing, open_image
 from ..memory import check_memory
-from ..processes import without_ctrl_c
 from ..ranges import seed_number, whole
 from ..words import count
 
 if TYPE_CHECKING:
     from ..encoders.encoder import Encoder
 
-AHEAD = 2  # batches that each worker decodes ahead
-WORTH_WORKERS = 1000  # images; fewer are decoded faster than worker processes start
+AHEAD = 2  # batches that are decoded ahead
 USUAL_WORKERS, MOST_WORKERS = 8, 256
 MOST_VIEWS, MOST_TOGETHER = 10_000, 1_000_000  # views of an image; pictures through the encoder at one time
 
 Skipped = tuple[int, str]  # the position of an image that could not be read, and why
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Encoded(NamedTuple):
@@ -41,46 +49,28 @@ class Encoded(NamedTuple):
     skipped: list[Skipped]
 
 
-class _Decoded(NamedTuple):
-    start: int
-    stop: int
-    positions: list[int]
-    pixels: Tensor  # m×3×h×w, or m×v×3×h×w
-    skipped: list[Skipped]
-
-
 @dataclass(frozen=True)
-class _Decoder:
-    """The work of a worker process: from batch number to pixels. It can be pickled."""
+class Decoder:
+    """The work of a thread: from an image to its pixels, or to the reason why it cannot be read."""
 
     images: ImageSet
     preprocessing: Preprocessing
-    views: int
-    size: int
-    seed: int
-    first: int  # the first image of batch 0
+    views: int = 0
+    seed: int = 0
 
-    def __len__(self) -> int:
-        return -(-(len(self.images) - self.first) // self.size)
-
-    def __getitem__(self, batch: int) -> _Decoded:
-        start = self.first + batch * self.size
-        stop = min(start + self.size, len(self.images))
-        positions, pixels, skipped = [], [], []
-        for i in range(start, stop):
+    def __call__(self, image: tuple[int, Path | IO[bytes]]) -> Tensor | str:
+        """3×h×w, or v×3×h×w with views."""
+        i, source = image
+        name = str(source) if isinstance(source, Path) else f"image {self.images.paths[i]}"
+        try:
+            opened = open_image(source, name)
+            if not self.views:
+                return self.preprocessing(opened)
             random = np.random.default_rng((self.seed, i))  # per image, so that order and interruptions do not matter
-            source = self.images.source(i)
-            name = str(source) if isinstance(source, Path) else f"image {self.images.paths[i]}"
-            try:
-                image = open_image(source, name)
-                made = self.preprocessing.views(image, self.views, random) if self.views else self.preprocessing(image)
-            except (KedgeError, OSError) as error:  # an InputError is about the pixels, and does not name the file
-                reason = f"{name}: {error}" if isinstance(error, InputError) else str(error)
-                skipped.append((i, " ".join(reason.split())))
-                continue
-            positions.append(i)
-            pixels.append(made)
-        return _Decoded(start, stop, positions, torch.stack(pixels) if pixels else torch.empty(0, 0), skipped)
+            return self.preprocessing.views(opened, self.views, random)
+        except (KedgeError, OSError) as error:  # an InputError is about the pixels, and does not name the file
+            reason = f"{name}: {error}" if isinstance(error, InputError) else str(error)
+            return " ".join(reason.split())
 
 
 def encode(
@@ -88,7 +78,7 @@ def encode(
     encoder: Encoder,
     *,
     views: int = 0,
-    batch_size: int = 64,
+    batch_size: int,
     workers: int | None = None,
     seed: int = 0,
     first: int = 0,
@@ -96,51 +86,57 @@ def encode(
     """Encode images `first` to n − 1, in batches, in order.
 
     batch_size: pictures that go through the encoder together; v views of an image are v pictures.
-    workers: processes that decode images; 0: decode in this process; None: one per core if there are many images.
+    workers: threads that decode images; 0: decode in this thread, between the batches; None: one per core.
     """
-    from torch.utils.data import DataLoader
-
     views, batch_size = whole("views", views, 0, MOST_VIEWS), whole("batch_size", batch_size, 1, MOST_TOGETHER)
     seed = seed_number(seed)
-    if workers is None:
-        workers = min(USUAL_WORKERS, os.cpu_count() or 1) if len(images) - first >= WORTH_WORKERS else 0
-    workers = whole("workers", workers, 0, MOST_WORKERS)
+    workers = whole("workers", _usual_workers() if workers is None else workers, 0, MOST_WORKERS)
     together = max(1, min(batch_size // max(1, views), len(images) - first))
-    decoder = _Decoder(images, encoder.preprocessing, views, together, seed, first)
-    workers = min(workers, len(decoder))
     pictures, (height, width) = together * max(1, views), encoder.preprocessing.size
-    needed = pictures * (1 + AHEAD * workers) * 3 * height * width * 4
+    needed = pictures * (2 + AHEAD * bool(workers)) * 3 * height * width * 4  # 2: alone, and as a batch
     check_memory(needed, f"{count(pictures, 'picture')} of {height}×{width} at one time", SettingError)
-    loader: Iterable[_Decoded] = DataLoader(
-        decoder,  # type: ignore[arg-type]  # it has len and []
-        batch_size=None,  # each item is a batch
-        num_workers=workers,
-        collate_fn=_as_it_is,
-        prefetch_factor=AHEAD if workers else None,
-        multiprocessing_context="spawn" if workers else None,
-        pin_memory=encoder.device.type == "cuda",
-    )
-    return _encoded(loader, encoder, views, batch_size)
-
-
-def _encoded(loader: Iterable[_Decoded], encoder: Encoder, views: int, batch_size: int) -> Iterator[Encoded]:
+    decoder = Decoder(images, encoder.preprocessing, views, seed)
     shape = (-1, views, encoder.dimension) if views else (-1, encoder.dimension)
+
+    def batches() -> Iterator[Encoded]:
+        sources = ((i, images.source(i)) for i in range(first, len(images)))
+        with closing(_ahead(decoder, sources, workers, AHEAD * together)) as decoded:
+            for start in range(first, len(images), together):
+                stop = min(start + together, len(images))
+                positions, pixels, skipped = _batch(start, list(islice(decoded, stop - start)))
+                parts = [encoder.encode_images(part) for part in torch.split(pixels, batch_size)] if positions else []
+                features = torch.cat([part.float().cpu() for part in parts]) if parts else torch.empty(0)
+                yield Encoded(start, stop, positions, features.reshape(shape), skipped)
+
+    return batches()
+
+
+def _batch(start: int, decoded: list[Tensor | str]) -> tuple[list[int], Tensor, list[Skipped]]:
+    """Positions and pixels (p×3×h×w) of the images that could be read, and the others with the reason."""
+    pixels = {i: found for i, found in enumerate(decoded, start) if isinstance(found, Tensor)}
+    skipped = [(i, found) for i, found in enumerate(decoded, start) if isinstance(found, str)]
+    together = torch.stack(list(pixels.values())) if pixels else torch.empty(0)
+    return list(pixels), together.flatten(0, 1) if together.dim() == 5 else together, skipped  # 5: with views
+
+
+def _ahead(work: Callable[[T], R], items: Iterable[T], workers: int, ahead: int) -> Generator[R, None, None]:
+    """work(item) of each item, in order; threads are at most so many items ahead."""
+    if not workers:
+        yield from map(work, items)
+        return
+    threads = ThreadPoolExecutor(workers, "kedge decodes")
+    waiting: deque[Future[R]] = deque()
     try:
-        with without_ctrl_c():
-            decoded = iter(loader)  # starts the workers
-        for start, stop, positions, pixels, skipped in decoded:
-            pictures = pixels.flatten(0, 1) if views else pixels
-            parts = [encoder.encode_images(part) for part in torch.split(pictures, batch_size)] if positions else []
-            features = torch.cat([part.float().cpu() for part in parts]) if parts else torch.empty(0)
-            yield Encoded(start, stop, positions, features.reshape(shape), skipped)
-    except RuntimeError as error:
-        if "DataLoader worker (pid" not in str(error):  # an error raised in a worker
-            raise
-        raise FileError(
-            "a worker process died, perhaps out of memory or of shared memory in /dev/shm. "
-            "Run it again with fewer workers (--workers 0: none) or a smaller batch; finished work is kept."
-        ) from error
+        for item in items:
+            waiting.append(threads.submit(work, item))
+            if len(waiting) > ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        threads.shutdown(cancel_futures=True)
 
 
-def _as_it_is(batch: Any) -> Any:
-    return batch
+def _usual_workers() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(USUAL_WORKERS, cores or 1)

@@ -49,6 +49,7 @@ from ..memory import check_memory, in_bytes
 from .folders import FORMATS
 from .quiet import without_warnings
 
+Pixels = np.ndarray[Any, np.dtype[np.float32]]
 INTERPOLATIONS = {mode.name.lower(): mode for mode in Image.Resampling}
 TURNS = {  # by EXIF orientation; 1 is upright
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -225,6 +226,9 @@ class Preprocessing:
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Preprocess an image: 3×h×w float32."""
+        return torch.from_numpy(self._central(image))
+
+    def _central(self, image: Image.Image) -> Pixels:
         image = self._resized(to_rgb(image))
         if self.crop:
             height, width = self.crop
@@ -239,12 +243,12 @@ class Preprocessing:
         """
         image = to_rgb(image)
         height, width = self.size
-        shown = [self(image)]
+        shown = [self._central(image)]
         for _ in range(count - 1):
             box = _random_box(image.size, width / height, rng)
             view = image.resize((width, height), INTERPOLATIONS[self.interpolation], box=box)
             shown.append(self._normalised(ImageOps.mirror(view) if rng.random() < 0.5 else view))
-        return torch.stack(shown)
+        return torch.from_numpy(np.stack(shown))  # torch would start threads of its own in every decoding thread
 
     def describe(self) -> dict[str, Any]:
         """All fields, as JSON types."""
@@ -272,15 +276,15 @@ class Preprocessing:
         return pixels // 2 if self.centre == "down" else round(pixels / 2)
 
     @cached_property
-    def _table(self) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def _table(self) -> Pixels:
         """256×3: the normalised value of each 8-bit value in each channel, rounded once."""
         values = np.arange(256, dtype=np.float64)[:, None] * self.rescale
         table: np.ndarray[Any, Any] = (values - np.array(self.mean)) / np.array(self.std)
         return table.astype(np.float32)
 
-    def _normalised(self, image: Image.Image) -> Tensor:
+    def _normalised(self, image: Image.Image) -> Pixels:
         channels = np.asarray(image).transpose(2, 0, 1)
-        return torch.from_numpy(np.stack([self._table[:, c][channels[c]] for c in range(3)]))
+        return np.stack([self._table[:, c][channels[c]] for c in range(3)])
 
 
 def _random_box(size: tuple[int, int], ratio: float, rng: np.random.Generator) -> tuple[float, float, float, float]:

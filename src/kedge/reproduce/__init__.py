@@ -48,6 +48,8 @@ from .tables import DEFAULT_TABLES, EXPERIMENTS, PAPER, find_tables
 
 __all__ = ["Prepared", "Reproduced", "prepare", "reproduce"]
 
+BATCH_SIZE = 64  # fixed, not measured: the same features at every repetition
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -146,10 +148,10 @@ def _by_encoder(plan: Plan) -> dict[str, dict[Path, Bench]]:
     return found
 
 
-def reproduce(prepared: Prepared, device: str = "auto", workers: int | None = 0) -> Reproduced:
+def reproduce(prepared: Prepared, device: str = "auto", workers: int | None = None) -> Reproduced:
     """Do what was prepared: encode, run, write the report. What is done already is not done again.
 
-    workers: processes that decode images. With workers or jobs, a script needs `if __name__ == "__main__":`.
+    workers: threads that decode images, see `kedge.extract`. With jobs, a script needs `if __name__ == "__main__":`.
     """
     plan = prepared.plan
     out = plan.asked.out
@@ -192,7 +194,9 @@ def _extract(bench: Bench, path: Path, encoder: Encoder, workers: int | None) ->
     if not path.exists():
         notice(f"encoding {bench.images.name}: {count(len(bench.images), 'image')} …")
     try:
-        features = extract(bench.images, encoder=encoder, out=path, views=bench.views, workers=workers)
+        features = extract(
+            bench.images, encoder=encoder, out=path, views=bench.views, batch_size=BATCH_SIZE, workers=workers
+        )
     except OtherJob as error:
         raise FileError(f"{error} Here: delete {path} and {path.name}.parts, or choose another --out.") from error
     return {f"{bench.images.name}/{image}": reason for image, reason in features.skipped.items()}

@@ -1,8 +1,8 @@
 """A graph of nearest neighbours that grows by one node at a time. ECALP uses it.
 
 Each node has a list of the m nodes nearest to it, itself included. A newcomer's similarity to all nodes is given. It is
-symmetric, so it also says whose lists the newcomer enters; no list changes otherwise. So the lists are exact always, and
-a newcomer costs one pass through their last places.
+symmetric, so it also says whose lists the newcomer enters; no list changes otherwise. So the lists are exact at any
+time, and a newcomer costs one pass through their last places.
 """
 
 from __future__ import annotations
