@@ -150,7 +150,8 @@ def adapt(
     from ..features.extract import check_feature_file
     from ..features.feature_set import FeatureSet
     from ..features.image_source import ImageSource, find_images, image_root
-    from ..images.sources import FEATURES, image_set
+    from ..images.image_set import is_features
+    from ..images.sources import image_set
     from ..labelling.class_file import check_class_file, read_present, write_classes
     from ..labelling.classify import classify, label
     from ..labelling.exports.asked import Asked
@@ -195,7 +196,7 @@ def adapt(
     }
     given = {name: value for name, value in for_images.items() if value is not None}
     with contextlib.nullcontext() if quiet else progress.on_stderr():
-        if len(source) == 1 and Path(source[0]).suffix.lower() in FEATURES:
+        if len(source) == 1 and is_features(source[0]):
             encoder_too = {} if adapts_encoder else {"encoder": encoder, "device": device if device != "auto" else None}
             _refuse({**given, **encoder_too}, f"for images; {source[0]} is a feature file")
             if not (sort_into or adapts_encoder):

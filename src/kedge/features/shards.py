@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
 import shutil
 import time
@@ -19,7 +17,7 @@ from torch import Tensor
 
 from ..arrays import check_unit_rows
 from ..errors import FileError, KedgeError
-from ..files import lock_file, writing, written_by_rename
+from ..files import lock_file, reserve, writing, written_by_rename
 from ..progress import notice
 from ..schema import Meta, Whole, checked, fitted, parsed
 from ..tensor_files import check_names, load_tensors, save_tensors
@@ -31,7 +29,6 @@ SHARD_ROWS, SHARD_SECONDS = 16_384, 20.0  # write a shard at this many features,
 JOB, LOCK = "job.json", "lock"
 MEASURED = "measured"  # the entry of job.json that is no part of the job
 _NAME = re.compile(r"\d{9,}-\d{9,}")
-_NO_FALLOCATE = (errno.EINVAL, errno.EOPNOTSUPP)  # file systems that cannot reserve space
 
 
 @dataclass(frozen=True)
@@ -222,7 +219,7 @@ class Parts:
         if not size:
             return torch.empty(shape)
         with writing(path), path.open("wb") as file:
-            _reserve(file, 4 * size)
+            reserve(file, 4 * size)
         return torch.from_file(str(path), shared=True, size=size, dtype=torch.float32).view(shape)
 
     def remove(self) -> None:
@@ -272,17 +269,6 @@ class ShardWriter:
             self._flush()
             if self._writing:
                 self._writing.result()
-
-
-def _reserve(file: IO[bytes], size: int) -> None:
-    """Reserve space on the disk, where the system can; else the file has holes."""
-    file.truncate(size)
-    if hasattr(os, "posix_fallocate"):
-        try:
-            os.posix_fallocate(file.fileno(), 0, size)
-        except OSError as error:
-            if error.errno not in _NO_FALLOCATE:
-                raise
 
 
 def _range(shard: Path) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from ..images.pixels import open_image
 from .predictions import Predictions
 from .result import NO_CLASS_NAME
 
-COLUMNS, ROWS = 8, 2  # of images, per group
+COLUMNS, ROWS = 8, 2  # of images, per group, unless given
 DPI = 150
 SIDE, GAP = 192 / DPI, 0.22  # inches: side of an image (a picture of 96 pixels is doubled), and gap between images
 TEXT = 0.78  # inches: the three lines of text below an image
@@ -28,8 +28,10 @@ LONGEST = 16  # letters of a class name that are shown
 INK, MUTED, GOOD, BAD = "#1b1f24", "#5b646e", "#1a7f4b", "#b3261e"
 
 
-def contact_sheet(predictions: Predictions, path: str | Path, title: str, seed: int = 0, rows: int = ROWS) -> Path:
-    """Write the picture as PNG, with `rows` of images per group. The images must be on disk and have true labels."""
+def contact_sheet(
+    predictions: Predictions, path: str | Path, title: str, seed: int = 0, columns: int = COLUMNS, rows: int = ROWS
+) -> Path:
+    """Write the picture as PNG; columns, rows: of images, in each group. These must be on disk and have true labels."""
     from matplotlib.figure import Figure
 
     features = predictions.features
@@ -46,7 +48,7 @@ def contact_sheet(predictions: Predictions, path: str | Path, title: str, seed: 
     broken = np.flatnonzero((before == truth) & (after != truth))
     stayed = int((before == after).sum())
 
-    width = COLUMNS * (SIDE + GAP) + GAP
+    width = columns * (SIDE + GAP) + GAP
     height = TOP + 2 * (BAND + rows * (SIDE + TEXT)) + GAP
     figure = Figure(figsize=(width, height), facecolor="white")
 
@@ -64,11 +66,11 @@ def contact_sheet(predictions: Predictions, path: str | Path, title: str, seed: 
     write(GAP, 0.74, f"{counts}. The true label is in bold.", 12, MUTED)
     top, random = TOP, np.random.default_rng(seed)
     for kind, found, colour in (("corrected", corrected, GOOD), ("broken", broken, BAD)):
-        shown = sorted(random.permutation(found)[: COLUMNS * rows].tolist())
+        shown = sorted(random.permutation(found)[: columns * rows].tolist())
         how = f", a random sample of {len(shown)}" if len(shown) < len(found) else ""
         write(GAP, top + 0.25, f"{len(found):,} {kind}{how}", 14, colour, "bold")
         for at, index in enumerate(shown):
-            x, y = GAP + at % COLUMNS * (SIDE + GAP), top + BAND + at // COLUMNS * (SIDE + TEXT)
+            x, y = GAP + at % columns * (SIDE + GAP), top + BAND + at // columns * (SIDE + TEXT)
             axes = figure.add_axes((x / width, 1 - (y + SIDE) / height, SIDE / width, SIDE / height))
             axes.imshow(np.asarray(open_image(files[index])), interpolation="bicubic")
             axes.set_axis_off()

@@ -22,8 +22,8 @@ from ..features.extract import check_same_encoder
 from ..features.feature_set import FeatureSet
 from ..features.image_source import encoder_name, find_images, image_root
 from ..images.class_names import class_names
-from ..images.image_set import ImageSet
-from ..images.sources import FEATURES, image_set
+from ..images.image_set import ImageSet, is_features
+from ..images.sources import image_set
 from ..methods.contract import Method
 from ..methods.registry import build
 from ..words import first_few
@@ -89,7 +89,7 @@ def open_task(
     other = about is not None and about.source != str(source) and os.path.exists(about.source)
     if about is not None and begun and not moved and other:
         raise SettingError(f"{work.path} has the work on {about.source}. Name another folder: --work DIR.")
-    if source.suffix.lower() in FEATURES:
+    if is_features(source):
         task = _of_features(source, work, about if begun else None, options, method)
     else:
         task = _of_images(source, work, about, options, method, strangers, begun)
