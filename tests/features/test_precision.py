@@ -215,7 +215,7 @@ def test_a_file_of_another_precision_is_another_job(
         made(photos, out)
     rough(monkeypatch, 0.1)
     whole = made(photos, out, precision="bf16", force=True)  # float32 in the end
-    monkeypatch.setattr(_checked, "checked_encoder", lambda *_: pytest.fail("encoded again"))
+    monkeypatch.setattr("kedge.features.extract.checked_encoder", lambda *_: pytest.fail("encoded again"))
     for again in ("bf16", "fp32"):
         assert made(photos, out, precision=again).hash == whole.hash
     with pytest.raises(FileError, match=r"with another precision \(float32 there, bfloat16 now\)"):
@@ -247,9 +247,7 @@ def test_new_images_are_encoded_as_the_old_ones_were(photos: Path, tmp_path: Pat
         old = made(photos, tmp_path / f"{precision}.safetensors", precision=precision)
         encoder = same_precision(colour_encoder(), old, images)
         assert (encoder.fast is not None) == fast
-        new = extract(
-            photos, encoder=encoder, out=tmp_path / f"new-{precision}.safetensors", precision="auto", batch_size=8
-        )
+        new = extract(photos, encoder=encoder, out=tmp_path / f"new-{precision}.safetensors", batch_size=8)
         check_same_encoder(old, new)
         assert torch.equal(old.image_features, new.image_features)
 
@@ -261,7 +259,7 @@ def test_int8_needs_the_extra(photos: Path, tmp_path: Path, colours: None) -> No
         more = ("-o", str(tmp_path / "f.safetensors")) if command == "extract" else ()
         ended = run(command, str(photos), "--encoder", "tiny", "--precision", "int8", *more)
         assert ended.code == 2
-        assert ended.err.splitlines()[-1].startswith("error: the precision int8 needs openvino, which is not installed")
+        assert ended.err.splitlines()[-1].startswith("error: int8 needs openvino, which is not installed")
     assert list(tmp_path.iterdir()) == []
 
 
