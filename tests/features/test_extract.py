@@ -56,6 +56,7 @@ class Fake:
     preprocessing: Preprocessing = PIXELS
     weights: int = 0
     pause: float = 0.0
+    fast: None = None
     seen: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
