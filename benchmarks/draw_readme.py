@@ -72,17 +72,15 @@ def before_after(folder: Path, picture: Path) -> None:
 def labels(demo: Path, picture: Path) -> None:
     """A random sample of the labels that kedge corrected and broke on all pictures of the demo."""
     predictions = label(kedge.FeatureSet.load(demo / "features.safetensors"), build("kedge"))
-    title = "kedge on 3,560 simulated photographs of 178 classes: labels before and after"
-    contact_sheet(predictions, picture, title, rows=1)
-    shrink(picture, 1400)
+    title = "kedge on 3,560 simulated photographs"
+    contact_sheet(predictions, picture, title, columns=4, rows=1)  # narrow: its words can be read on a phone
+    shrink(picture)
 
 
-def shrink(picture: Path, width: int | None = None) -> None:
-    """Make the file smaller: few colours, with dithering; and this width in pixels, if it is given."""
+def shrink(picture: Path) -> None:
+    """Make the file smaller: few colours, with dithering."""
     with Image.open(picture) as image:
         small = image.convert("RGB")
-    if width:
-        small = small.resize((width, width * small.height // small.width), Image.Resampling.LANCZOS)
     small.quantize(palette=small.quantize(COLOURS)).save(picture, optimize=True)
 
 

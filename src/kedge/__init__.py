@@ -35,21 +35,29 @@ if TYPE_CHECKING:
     from .labelling.result import Result
     from .labelling.session import Session
     from .labelling.stream import Stream, adapt
+    from .methods.adapt_nips25 import ADAPT, ADAPTOnline
+    from .methods.bca import BCA
+    from .methods.boostadapter import BoostAdapter
     from .methods.calibrated import Calibrated
     from .methods.contract import Batch, Method, Step, Traits
     from .methods.dmn import DMN
+    from .methods.dota import DOTA
+    from .methods.ecalp import ECALP
     from .methods.em_dirichlet import EMDirichlet
+    from .methods.gda_clip import GDACLIP
     from .methods.given import NONE
     from .methods.kedge import Kedge
     from .methods.moon import Moon
     from .methods.mta import MTA
     from .methods.oga import OGA
+    from .methods.onlab import OnLab
     from .methods.registry import find_method, list_methods
     from .methods.solve.compiling import warm_up
     from .methods.stata import StatA
     from .methods.tda import TDA
     from .methods.tent import Tent
     from .methods.transclip import TransCLIP
+    from .methods.zero import Zero
     from .methods.zero_shot import ZeroShot
     from .methods.zlap import ZLaP
     from .report import write_report
@@ -74,18 +82,26 @@ _MODULE_OF = {
     **dict.fromkeys(("Batch", "Method", "Step", "Traits"), "methods.contract"),
     "NONE": "methods.given",
     **dict.fromkeys(("find_method", "list_methods"), "methods.registry"),
+    **dict.fromkeys(("ADAPT", "ADAPTOnline"), "methods.adapt_nips25"),
+    "BCA": "methods.bca",
+    "BoostAdapter": "methods.boostadapter",
     "Calibrated": "methods.calibrated",
     "DMN": "methods.dmn",
+    "DOTA": "methods.dota",
+    "ECALP": "methods.ecalp",
     "EMDirichlet": "methods.em_dirichlet",
+    "GDACLIP": "methods.gda_clip",
     "Kedge": "methods.kedge",
     "Moon": "methods.moon",
     "MTA": "methods.mta",
     "OGA": "methods.oga",
+    "OnLab": "methods.onlab",
     "StatA": "methods.stata",
     "warm_up": "methods.solve.compiling",
     "TDA": "methods.tda",
     "Tent": "methods.tent",
     "TransCLIP": "methods.transclip",
+    "Zero": "methods.zero",
     "ZeroShot": "methods.zero_shot",
     "ZLaP": "methods.zlap",
     "evaluate": "benchmark.evaluate",
@@ -100,12 +116,19 @@ _MODULE_OF = {
 }
 
 __all__ = [
+    "ADAPT",
+    "BCA",
     "DMN",
+    "DOTA",
+    "ECALP",
+    "GDACLIP",
     "MTA",
     "NONE",
     "OGA",
     "TDA",
+    "ADAPTOnline",
     "Batch",
+    "BoostAdapter",
     "Calibrated",
     "ContractError",
     "EMDirichlet",
@@ -120,6 +143,7 @@ __all__ = [
     "Method",
     "MissingExtra",
     "Moon",
+    "OnLab",
     "Predictions",
     "Record",
     "Result",
@@ -133,6 +157,7 @@ __all__ = [
     "Traits",
     "TransCLIP",
     "ZLaP",
+    "Zero",
     "ZeroShot",
     "__version__",
     "adapt",

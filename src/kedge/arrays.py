@@ -6,6 +6,8 @@ with torch tensors of unit rows in float32 or float64.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from os import PathLike
@@ -34,6 +36,42 @@ def row_blocks(shape: Sequence[int]) -> list[slice]:
     rows, *width = shape
     step = max(1, BLOCK_ENTRIES // max(1, math.prod(width)))
     return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
+
+
+class Stacked:
+    """Checked rows of several arrays as those of one, read in working precision; the arrays may be memory-mapped.
+
+    Each array is opened when rows of it are read and let go of afterwards, so that a mapped one takes no memory.
+    """
+
+    def __init__(self, opening: Sequence[Callable[[], Tensor]], lengths: Sequence[int], like: Tensor) -> None:
+        """opening: what opens each array; lengths: how many rows each has. like: its type is the working precision."""
+        self.opening, self.like = opening, like
+        self.starts = [0, *itertools.accumulate(lengths)]
+
+    def __len__(self) -> int:
+        return self.starts[-1]
+
+    def blocks(self, width: int) -> list[slice]:
+        """As `row_blocks`, for rows of this many entries; no block is of two arrays."""
+        return [
+            slice(start + rows.start, start + rows.stop)
+            for start, stop in itertools.pairwise(self.starts)
+            for rows in row_blocks((stop - start, width))
+        ]
+
+    def __getitem__(self, rows: slice | Tensor) -> Tensor:
+        """The rows of one of `blocks`, or those with these numbers, in working precision."""
+        if isinstance(rows, slice):
+            part = bisect.bisect_right(self.starts, rows.start) - 1
+            start = self.starts[part]
+            return unit_rows(self.opening[part]()[rows.start - start : rows.stop - start], like=self.like)
+        out = self.like.new_empty(len(rows), self.like.shape[-1])
+        for part, (start, stop) in enumerate(itertools.pairwise(self.starts)):
+            there = ((rows >= start) & (rows < stop)).nonzero().squeeze(1)
+            if len(there):
+                out[there] = unit_rows(self.opening[part]()[rows[there] - start], like=self.like)
+        return out
 
 
 def as_tensor(array: Array, name: str, ndim: int) -> Tensor:

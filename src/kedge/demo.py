@@ -30,6 +30,7 @@ from .labelling.classify import label
 from .labelling.contact_sheet import contact_sheet
 from .labelling.predictions import Predictions
 from .methods.registry import build, list_methods
+from .methods.solve.compiling import warm_up
 from .methods.tent import Tent
 from .progress import notice
 from .report import draw_stream, write_report
@@ -64,8 +65,8 @@ QUICK = Size(("very-low", "all"), ("stream-high",), (20, 1), (2, 0))
 SCORES = ("accuracy", "gain", "tail", "zero_shot_tail", "calibration_error", "zero_shot_calibration_error")  # written
 
 COLUMNS = (
-    "Accuracy in %, then the gain over zero-shot on the same images, in points. very-low to medium-1000: batches with "
-    "few of the classes; all: every image in one batch; stream-…: a stream in which classes come and go."
+    "Accuracy in %, then the gain over zero-shot on the same images, in points. all: every image in one batch; "
+    "stream-…: a stream in which classes come and go; the others: batches with few of the classes."
 )
 CHANGES = (
     "From zero-shot to the method, over all scenarios. Worst tenth: mean accuracy in % of the worst tenth of tasks (at "
@@ -182,6 +183,7 @@ def _demo(out: Path, size: Size, jobs: int, seed: int) -> Demo:
     some = _part(images)
     notice(f"encoding {VIEWS} views each of {count(len(some), 'picture')}, for MTA …")
     part = extract(some, encoder=encoder, out=made["features with views"], views=VIEWS, seed=seed, force=True)
+    warm_up()  # here: not in each process, and not in the time per image of the first cells
     methods, scenarios = len(list_methods()), len(size.batches + size.streams)
     notice(f"running {count(methods, 'method')} in {count(scenarios, 'scenario')} …")
     grids = _grids(made["features"], made["features with views"], size, out / "records", jobs, seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -13,6 +14,7 @@ from typing import IO
 
 from .errors import FileError
 
+_NO_FALLOCATE = (errno.EINVAL, errno.EOPNOTSUPP)  # file systems that cannot reserve space
 _ADDRESS = re.compile(r"(?P<kind>[a-z][a-z0-9+.-]+):/+(?P<rest>.*)", re.IGNORECASE)  # Path makes :/ of ://
 
 
@@ -58,6 +60,17 @@ def written_by_rename(path: str | Path) -> Iterator[Path]:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def reserve(file: IO[bytes], size: int) -> None:
+    """Give an open file this size, its space reserved on the disk, where the system can; else it has holes."""
+    file.truncate(size)
+    if size and hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            if error.errno not in _NO_FALLOCATE:
+                raise
 
 
 def lock_file(path: Path) -> IO[str] | None:
@@ -126,6 +139,15 @@ def _status(path: Path) -> os.stat_result | None:
     except (OSError, ValueError) as error:  # a name that is too long, a folder without access, a NUL character
         reason = getattr(error, "strerror", None) or error
         raise FileError(f"cannot use {path}: {reason}. Check the path.") from error
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    """The size of a file in bytes, and when it was changed; zeros if it is gone."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_size, status.st_mtime_ns
 
 
 def text_lines(path: str | Path) -> list[tuple[int, str]]:

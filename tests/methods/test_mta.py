@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 import kedge
-from cases import simulated
+from cases import simulated, with_views
 from kedge import Batch, FeatureSet, Stream, TextHead
-from kedge.arrays import unit
 from kedge.benchmark.evaluate import evaluate
 from kedge.labelling.check_method import check_method
 from kedge.methods import mta
@@ -40,13 +39,8 @@ def test_recorded_output(shared: object, name: str) -> None:
     assert (step.z - torch.softmax(g["logits"], dim=1)).abs().max() <= 2e-4
 
 
-def views_of(n: int = 6, v: int = 12, k: int = 5, noise: float = 0.3) -> tuple[Batch, Tensor]:
-    """Simulated: n images, each with v − 1 noisy views of itself."""
-    x, t = simulated(n, k)
-    random = torch.Generator().manual_seed(1)
-    views = unit(x[:, None] + noise * torch.randn(n, v, x.shape[1], generator=random, dtype=torch.float64))
-    views[:, 0] = x
-    return Batch(x, TextHead(t, 10.0), views), t
+def views_of(n: int = 6, v: int = 12, noise: float = 0.3) -> tuple[Batch, Tensor]:
+    return with_views(n, v, d=16, noise=noise, spread=0.3)
 
 
 def plain_mta(f: Tensor, t: Tensor, scale: float) -> tuple[Tensor, Tensor, int]:

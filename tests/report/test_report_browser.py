@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from kedge.report import write_report
 from report_tools import some_records
@@ -216,6 +217,16 @@ def test_a_wide_table_scrolls_in_its_own_box(page: Browser, url: str) -> None:
     assert max(moved) == 50
     first = f"document.querySelector({json.dumps(TABLE + ' tbody th')}).getBoundingClientRect().left"
     assert page.run(first) >= 0  # the method's name stays
+
+
+def test_words_on_a_sheet_can_be_read_on_a_phone(page: Browser, tmp_path: Path) -> None:
+    sheet = tmp_path / "sheet.png"
+    Image.new("RGB", (1800, 1500), "white").save(sheet)
+    address = write_report(some_records()[:2], tmp_path / "report.html", {"Some pictures": sheet}).as_uri()
+    for size in (SMALL, DESKTOP):
+        page.open(address, size)
+        assert page.run("document.documentElement.scrollWidth") <= size[0]
+        assert page.run("document.querySelector('.sheet img').clientWidth") >= 800
 
 
 def test_a_cue_shows_while_there_is_more_to_the_right(page: Browser, url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import re
 from io import BytesIO
 from pathlib import Path
@@ -39,6 +40,22 @@ def test_bars_compare_only_what_was_run_on_the_same_datasets(tmp_path: Path) -> 
     rows = rows_of(tmp_path / "r_figures" / "1-bars.csv")
     assert [(row["method"], row["accuracy"], row["datasets"]) for row in rows] == [("a", "0.6", "1"), ("b", "0.7", "1")]
     assert "1 method left out" in (tmp_path / "r_figures" / "1-bars-low.svg").read_text()
+
+
+def test_the_line_of_zero_shot_is_that_of_each_methods_own_images(tmp_path: Path) -> None:
+    """A method with fewer tasks moved it for all: a bar and its gain did not meet it."""
+    few = dataclasses.replace(scored(0.4, "c"), zero_shot=0.2, gain=0.2)
+    at = []
+    for kind, records in (
+        ("all", [scored(0.6, "a"), scored(0.7, "b")]),
+        ("few", [scored(0.6, "a"), scored(0.7, "b"), few]),
+    ):
+        write_report(records, tmp_path / f"{kind}.html")
+        svg = (tmp_path / f"{kind}_figures" / "1-bars-low.svg").read_text()
+        at.append(re.findall(r"zero-shot \d+\.\d", svg))
+        (dashed,) = re.findall(r'<path d="([^"]*)"[^>]*stroke-dasharray', svg)
+        assert len(set(re.findall(r"[ML] (\S+)", dashed))) == 1 + (kind == "few")
+    assert at[0] == at[1] != []
 
 
 def test_the_share_made_worse_is_counted_from_the_batches(written: Path, records: list[Record]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from kedge import Batch, TextHead
 from kedge.arrays import unit
 from kedge.methods.registry import build, list_methods
 
@@ -24,3 +25,14 @@ def simulated(
     t = unit(torch.randn(k, d, generator=random, dtype=torch.float64))
     classes = torch.randint(present or k, (n,), generator=random)
     return unit(t[classes] + noise * torch.randn(n, d, generator=random, dtype=torch.float64)), t
+
+
+def with_views(
+    n: int = 20, v: int = 10, k: int = 5, d: int = 8, *, noise: float = 0.5, spread: float = 0.6
+) -> tuple[Batch, Tensor]:
+    """Simulated in float64: n images, each with v − 1 noisy views of itself; and the k prototypes."""
+    x, t = simulated(n, k, d, noise=spread)
+    random = torch.Generator().manual_seed(1)
+    views = unit(x[:, None] + noise * torch.randn(n, v, d, generator=random, dtype=torch.float64))
+    views[:, 0] = x
+    return Batch(x, TextHead(t, 10.0), views), t

@@ -17,11 +17,13 @@ forgery. A forgery changes entries of the header or the JSON (other types, missi
 | record   | the record of a cell, of a stream or of single batches                           |
 | grid     | a grid file (TOML)                                                               |
 | export   | what Label Studio exported, as JSON or JSON-MIN                                  |
+| folder   | a feature folder, with its manifest and its shards                               |
 | parts    | the folder of an unfinished extraction, `FILE.parts`, with its job and its shards |
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import io
@@ -51,6 +53,8 @@ from kedge.benchmark.plan_view import plan_facts, ribbon
 from kedge.benchmark.record import Record, as_argument
 from kedge.features import shards
 from kedge.features.extract import extract
+from kedge.features.folder import FeatureFolder, split
+from kedge.images.image_set import MANIFEST
 from kedge.labelling.known_file import read_known
 from kedge.methods.given import NONE, names_alone
 from kedge.methods.registry import build, list_methods
@@ -405,6 +409,48 @@ def _forge_export(random: Random, folder: Path) -> Path:
     return path
 
 
+@cache
+def _good_folders() -> list[dict[str, bytes]]:
+    """The files of feature folders of three shards."""
+    found = []
+    for number, save_good in enumerate(GOOD["features"]()):
+        save_good(_folder() / "whole.safetensors")
+        made_here = split(FeatureSet.load(_folder() / "whole.safetensors"), _folder() / f"folder{number}", 4)
+        found.append({path.name: path.read_bytes() for path in made_here.path.iterdir()})
+    return found
+
+
+def _forge_folder(random: Random, folder: Path) -> Path:
+    """A manifest or a shard is changed; the manifest may list the changed shard, as its author would have it."""
+    path = folder / "features"
+    path.mkdir(exist_ok=True)
+    for there in path.iterdir():
+        there.unlink()
+    for name, content in pick(_good_folders(), random).items():
+        (path / name).write_bytes(content)
+    manifest, shard = path / MANIFEST, pick(sorted(path.glob("0*.safetensors")), random)
+    tensors, meta = opened(manifest)
+    change = random.random()
+    if change < 0.5:
+        manifest.write_bytes(tensor_file(tensors, meta, random))
+    elif change < 0.8:
+        shard.write_bytes(tensor_file(*opened(shard), random))
+        if random.random() < 0.8:
+            with contextlib.suppress(Exception):  # of a file that is no tensor file
+                with safe_open(shard, framework="pt") as file:
+                    sha256 = json.loads(file.metadata()["kedge"])["sha256"]
+                listed = next(entry for entry in meta["shards"] if entry["name"] == shard.name)
+                listed["sha256"] = sha256
+                manifest.write_bytes(_sealed(tensors, meta))
+    elif change < 0.9:
+        elsewhere = ["../0-4.safetensors", "/etc/passwd", "000000000-000000004.safetensors\n", "a/../b", "lock"]
+        meta["shards"][0]["name"] = pick(elsewhere, random)
+        manifest.write_bytes(_sealed(tensors, meta))
+    else:
+        shard.rename(path / pick(["000000020-000000024.safetensors", "0-0.safetensors", ".x"], random))
+    return path
+
+
 class _Stop(Exception):
     pass
 
@@ -466,6 +512,7 @@ FORGERS: dict[str, Callable[[Random, Path], Path]] = {
     "record": _forge_record,
     "grid": _forge_grid,
     "export": _forge_export,
+    "folder": _forge_folder,
     "parts": _forge_parts,
 }
 KINDS = tuple(FORGERS)
@@ -483,6 +530,15 @@ def _use_features(path: Path) -> None:
     again = path.with_name("again.safetensors")
     written = features.save(again)  # never writes what `load` refuses
     assert FeatureSet.load(again).hash == written
+
+
+def _use_folder(path: Path) -> None:
+    folder = FeatureFolder.open(path)
+    repr(folder)
+    assert all(shard.path.parent == path.absolute() for shard in folder.shards)
+    gathered = folder.gather()
+    assert len(gathered) == len(folder) == sum(len(shard.open()) for shard in folder.shards)
+    _use_features(path)
 
 
 def _stream(name: str) -> Stream:
@@ -568,6 +624,7 @@ USES: dict[str, Callable[[Path], None]] = {
     "record": _use_record,
     "grid": _use_grid,
     "export": _use_export,
+    "folder": _use_folder,
     "parts": _use_parts,
 }
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from ..errors import InputError, KedgeError, SettingError
 from ..features.feature_set import FeatureSet
 from ..features.image_source import ImageSource
+from ..files import stamp
+from ..images.image_set import MANIFEST, is_feature_folder
 from ..methods.contract import Method, unmet_needs
 from ..methods.settings import changed_settings, description
 from ..words import count, printable
@@ -30,11 +32,12 @@ class FeatureFile:
     """Facts about a feature file that the cells need."""
 
     path: Path
-    stamp: tuple[int, int]  # its size in bytes and when it was changed
+    stamp: tuple[int, int]  # see `features_stamp`
     hash: str  # sha256 of its content
     dataset: str
     encoder: str
     weights: str  # sha256 of the encoder's weights, if known
+    precision: str  # in which images were encoded
     images: int
     classes: int
     present: int  # classes that have images
@@ -48,11 +51,12 @@ class FeatureFile:
             raise InputError(f"{path} has no labels, and a benchmark needs them. Add `labels` to the feature file.")
         return cls(
             path=path,
-            stamp=stamp(path),
+            stamp=features_stamp(path),
             hash=features.hash,
             dataset=features.dataset,
             encoder=features.encoder,
             weights=features.weights,
+            precision=features.precision,
             images=len(features),
             classes=features.head.k,
             present=int((features.labels.bincount() > 0).sum()),
@@ -61,13 +65,9 @@ class FeatureFile:
         )
 
 
-def stamp(path: Path) -> tuple[int, int]:
-    """The size of a file in bytes, and when it was changed; zeros if it is gone."""
-    try:
-        status = path.stat()
-    except OSError:
-        return 0, 0
-    return status.st_size, status.st_mtime_ns
+def features_stamp(path: Path) -> tuple[int, int]:
+    """What changes when a feature file does, or a feature folder: see `files.stamp`."""
+    return stamp(path / MANIFEST if is_feature_folder(path) else path)
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,7 @@ class Cell:
             error=printable(error),  # it may name a file whose name is not UTF-8
             features_hash=self.file.hash,
             weights=self.file.weights,
+            precision=self.file.precision,
             classes=self.file.classes,
             simulated=self.file.simulated,
         )

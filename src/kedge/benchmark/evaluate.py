@@ -100,6 +100,7 @@ def evaluate(
         **asdict(feedback),
         features_hash=features.hash,
         weights=features.weights,
+        precision=features.precision,
         plan_hash=plan.hash,
         classes=features.head.k,
         available=len(features),

@@ -90,6 +90,7 @@ class Record:
     # provenance
     features_hash: str = ""
     weights: str = ""  # sha256 of the encoder's weights, if known
+    precision: str = ""  # in which images were encoded, and how near it is to float32; older records do not say
     plan_hash: str = ""
     classes: Count = 0
     available: Count | None = None  # images in the feature file; older records do not say

@@ -30,7 +30,7 @@ from ..features.image_source import ImageSource
 from ..files import check_writable
 from ..progress import hidden, noticed, track
 from ..ranges import whole
-from .cells import Cell, Planned, plan_cells, stamp
+from .cells import Cell, Planned, features_stamp, plan_cells
 from .estimate import Estimate, Trial
 from .evaluate import evaluate
 from .grid import MOST_JOBS, PRESETS, Grid
@@ -143,7 +143,7 @@ class Runner:
 
     def _unchanged(self, cell: Cell) -> FeatureSet:
         """The features of the cell; raises FileError if their file has changed: reading it could end the process."""
-        if stamp(cell.file.path) == cell.file.stamp:
+        if features_stamp(cell.file.path) == cell.file.stamp:
             features = self.load(cell.file.path)
             if features.hash == cell.file.hash:
                 return features

@@ -84,12 +84,12 @@ def _in_one_line() -> Iterator[None]:
 
 _PLAIN: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "add_completion": False}
 app = typer.Typer(cls=_Root, pretty_exceptions_enable=False, **_PLAIN)
-features_app = typer.Typer(help="Show and convert feature files.", **_PLAIN)
+features_app = typer.Typer(help="Show, convert and split feature files.", **_PLAIN)
 ls_app = typer.Typer(help="List methods, scenarios, encoders and datasets.", **_PLAIN)
 app.add_typer(features_app, name="features")
 app.add_typer(ls_app, name="ls")
 
-FeatureFile = Annotated[Path, typer.Argument(metavar="FEATURES", help="A .safetensors or .npz feature file.")]
+FeatureFile = Annotated[Path, typer.Argument(metavar="FEATURES", help="A feature file (.safetensors, .npz) or folder.")]
 ClassNames = Annotated[
     str | None,
     typer.Option(metavar="NAMES|FILE", help='"cat, dog", or a file with one class per line. Default: sub-folders.'),
@@ -108,6 +108,14 @@ ImageFolder = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Normalize = Annotated[bool, typer.Option("--normalize", help="Scale rows to unit norm.")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, mps, …; auto: a GPU if there is one.")]
+Precision = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="fp32; bf16 or int8: faster, less exact; auto (default): what is fastest here."),
+]
+KeepPrecision = Annotated[
+    bool,
+    typer.Option("--keep-precision", help="Use --precision even if it is not near enough to float32 on some images."),
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at an image that cannot be read.")]
 BatchSize = Annotated[
     int | None,

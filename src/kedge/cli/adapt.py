@@ -22,7 +22,9 @@ from ._app import (
     EncoderName,
     ImageFolder,
     Json,
+    KeepPrecision,
     Normalize,
+    Precision,
     Quiet,
     RawCsv,
     Strict,
@@ -63,6 +65,8 @@ def adapt(
     batch_size: BatchSize = None,
     workers: Workers = None,
     device: Device = "auto",
+    precision: Precision = None,
+    keep_precision: KeepPrecision = False,
     strict: Strict = False,
     force: Annotated[
         bool, typer.Option("--force", help="Replace other features in the file of --keep-features.")
@@ -146,7 +150,8 @@ def adapt(
     from ..features.extract import check_feature_file
     from ..features.feature_set import FeatureSet
     from ..features.image_source import ImageSource, find_images, image_root
-    from ..images.sources import FEATURES, image_set
+    from ..images.image_set import is_features
+    from ..images.sources import image_set
     from ..labelling.class_file import check_class_file, read_present, write_classes
     from ..labelling.classify import classify, label
     from ..labelling.exports.asked import Asked
@@ -185,11 +190,13 @@ def adapt(
         "keep_features": keep_features and check_feature_file(keep_features),
         "batch_size": batch_size,
         "workers": workers,
+        "precision": precision,
+        "keep_precision": keep_precision or None,
         "strict": strict or None,
     }
     given = {name: value for name, value in for_images.items() if value is not None}
     with contextlib.nullcontext() if quiet else progress.on_stderr():
-        if len(source) == 1 and Path(source[0]).suffix.lower() in FEATURES:
+        if len(source) == 1 and is_features(source[0]):
             encoder_too = {} if adapts_encoder else {"encoder": encoder, "device": device if device != "auto" else None}
             _refuse({**given, **encoder_too}, f"for images; {source[0]} is a feature file")
             if not (sort_into or adapts_encoder):
@@ -226,7 +233,8 @@ def adapt(
         if classes_out:
             write_classes(predictions, classes_out, raw_csv)
     if as_json:
-        origin = {"source": source, "sha256": predictions.features.hash, "kedge": __version__}
+        made_of = predictions.features
+        origin = {"source": source, "precision": made_of.precision, "sha256": made_of.hash, "kedge": __version__}
         rows = {} if file else {"rows": list(predictions.rows(all_rows))}
         print_json({**summary, "skipped": predictions.skipped, "settings": settings_of(chosen), **origin, **rows})
     elif not file:

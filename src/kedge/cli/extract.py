@@ -12,7 +12,7 @@ import typer
 
 from ..errors import SettingError
 from ..words import count, percent
-from ._app import BatchSize, Device, EncoderName, Json, Quiet, Strict, Templates, Workers, app
+from ._app import BatchSize, Device, EncoderName, Json, KeepPrecision, Quiet, Strict, Templates, Workers, app
 from ._show import print_json, show_skipped, tell
 
 
@@ -34,6 +34,10 @@ def extract(
     batch_size: BatchSize = None,
     workers: Workers = None,
     device: Device = "auto",
+    precision: Annotated[
+        str, typer.Option(metavar="NAME", help="fp32; bf16 or int8: faster, less exact; auto: what is fastest here.")
+    ] = "fp32",
+    keep_precision: KeepPrecision = False,
     strict: Strict = False,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the random views.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace a file or unfinished work of another job.")] = False,
@@ -91,6 +95,8 @@ def extract(
                 views=views,
                 batch_size=batch_size,
                 workers=workers,
+                precision=precision,
+                keep_precision=keep_precision,
                 strict=strict,
                 seed=seed,
                 force=force,
@@ -111,6 +117,8 @@ def extract(
         "images_per_second": None if done_already else (len(found) - before) / seconds,
         "zero_shot_accuracy": features.zero_shot_accuracy(),
         "encoder": features.provenance["encoder"],
+        "precision": features.precision,
+        "precision_check": features.provenance.get("precision_check"),
         "sha256": features.hash,
     }
     if as_json:

@@ -1,7 +1,8 @@
-"""`kedge features`: show and convert feature files."""
+"""`kedge features`: show, convert and split feature files."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from pathlib import Path
@@ -9,24 +10,32 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import SettingError
 from ..words import count, first_few, percent
-from ._app import FeatureFile, Json, Normalize, features_app
+from ._app import FeatureFile, Json, Normalize, Quiet, features_app
 from ._show import plain, print_facts, print_json, tell
 
 if TYPE_CHECKING:
     from ..features.feature_set import FeatureSet
+    from ..features.folder import Columns, FeatureFolder
 
 
 @features_app.command("info")
 def features_info(features: FeatureFile, normalize: Normalize = False, as_json: Json = False) -> None:
-    """Check a feature file and show what is in it.
+    """Check a feature file or folder and show what is in it.
 
     \b
     Example: kedge features info birds.safetensors
     """
     from ..features.feature_set import FeatureSet
+    from ..features.folder import FeatureFolder
+    from ..images.image_set import is_feature_folder
 
-    about = {"file": str(features), **_about(FeatureSet.load(features, normalize=normalize))}
+    if is_feature_folder(features) and not normalize:
+        about = _about_folder(FeatureFolder.open(features))
+    else:
+        about = _about(FeatureSet.load(features, normalize=normalize))
+    about = {"file": str(features), **about}
     if as_json:
         print_json(about)
         return
@@ -38,16 +47,28 @@ def features_info(features: FeatureFile, normalize: Normalize = False, as_json: 
 
 
 def _about(features: FeatureSet) -> dict[str, Any]:
+    from ..features.folder import Columns
+
+    return _facts(features, Columns.of(features), features.zero_shot_accuracy())
+
+
+def _about_folder(folder: FeatureFolder) -> dict[str, Any]:
+    """Opens every shard, one at a time: that checks them."""
+    right = 0.0
+    for shard in folder.shards:
+        right += len(shard) * (shard.open().zero_shot_accuracy() or 0.0)
+    accuracy = right / len(folder) if folder.columns.labels else None
+    return {**_facts(folder, folder.columns, accuracy), "shards": len(folder.shards)}
+
+
+def _facts(features: FeatureSet | FeatureFolder, columns: Columns, accuracy: float | None) -> dict[str, Any]:
     return {
         "images": len(features),
         "classes": features.head.k,
         "dimension": features.head.d,
-        "dtype": str(features.image_features.dtype).removeprefix("torch."),
-        "labels": features.labels is not None,
-        "paths": features.paths is not None,
-        "views": 0 if features.views is None else features.views.shape[1],
+        **dataclasses.asdict(columns),
         "logit_scale": features.head.logit_scale,
-        "zero_shot_accuracy": features.zero_shot_accuracy(),
+        "zero_shot_accuracy": accuracy,
         "class_names": list(features.head.class_names),
         "provenance": dict(features.provenance),
         "sha256": features.hash,
@@ -56,7 +77,9 @@ def _about(features: FeatureSet) -> dict[str, Any]:
 
 @features_app.command("convert")
 def features_convert(
-    source: Annotated[Path, typer.Argument(metavar="IN", help="A .npz or .safetensors feature file.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="IN", help="An .npz or .safetensors feature file, or a feature folder.")
+    ],
     target: Annotated[Path, typer.Argument(metavar="OUT", help="The .safetensors file to write.")],
     normalize: Normalize = False,
     logit_scale: Annotated[float | None, typer.Option(help="The encoder's logit scale; replaces that of IN.")] = None,
@@ -80,3 +103,41 @@ def features_convert(
         loaded = dataclasses.replace(loaded, head=head)
     sha256 = loaded.save(target)
     tell(f"{count(len(loaded), 'image')}, {count(loaded.head.k, 'class')} → {target} (sha256 {sha256})")
+
+
+@features_app.command("split")
+def features_split(
+    source: FeatureFile,
+    target: Annotated[Path, typer.Argument(metavar="FOLDER", help="The feature folder to make.")],
+    images_per_shard: Annotated[
+        int | None, typer.Option(metavar="N", help="Images in each shard; default: 10000.")
+    ] = None,
+    shards: Annotated[int | None, typer.Option(metavar="N", help="The number of shards instead.")] = None,
+    normalize: Normalize = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write features as a folder of shards with a manifest, for more than memory holds and for clusters.
+
+    A feature folder can be named wherever a feature file can. Its shards are memory-mapped, and checked when they are
+    opened. An interrupted split continues when it is started again. To make one file of a folder: kedge features
+    convert.
+
+    \b
+    Example: kedge features split birds.safetensors birds-features --images-per-shard 100000
+    """
+    from .. import progress
+    from ..features.feature_set import FeatureSet
+    from ..features.folder import IMAGES_PER_SHARD, MOST_PER_SHARD, check_new_folder, split
+    from ..ranges import whole
+
+    if shards is not None and images_per_shard is not None:
+        raise SettingError("--shards and --images-per-shard were both given. Leave one of them out.")
+    check_new_folder(target)
+    loaded = FeatureSet.load(source, normalize=normalize)
+    if shards is not None:
+        images_per_shard = -(-len(loaded) // whole("--shards", shards, 1, len(loaded)))
+    size = whole("--images-per-shard", images_per_shard or IMAGES_PER_SHARD, 1, MOST_PER_SHARD)
+    with contextlib.nullcontext() if quiet else progress.on_stderr():
+        made = split(loaded, target, size)
+    if not quiet:
+        tell(f"{count(len(made), 'image')} in {count(len(made.shards), 'shard')} → {target} (sha256 {made.hash})")

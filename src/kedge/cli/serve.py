@@ -11,7 +11,17 @@ from typing import Annotated
 import typer
 
 from ..errors import SettingError
-from ._app import ClassNames, Device, EncoderName, ImageFolder, Templates, Workers, app
+from ._app import (
+    ClassNames,
+    Device,
+    EncoderName,
+    ImageFolder,
+    KeepPrecision,
+    Precision,
+    Templates,
+    Workers,
+    app,
+)
 from ._show import stdout, tell
 
 DEMO = Path("kedge-demo")
@@ -49,6 +59,8 @@ def serve(
     ] = None,
     workers: Workers = None,
     device: Device = "auto",
+    precision: Precision = None,
+    keep_precision: KeepPrecision = False,
 ) -> None:
     """Label images in the browser: correct a few, and the rest follows.
 
@@ -91,11 +103,11 @@ def serve(
         with progress.on_stderr():
             source, names = demo_images(place / "pictures")
         begun = WorkFolder.of(source).journal.exists()  # perhaps by another version, with other classes
-        options = Options(None if begun else names, "tiny", method=method, device=device)
+        options = Options(None if begun else names, "tiny", None, None, method, device, precision, keep_precision)
         work, strangers = None, True
     else:
         read = None if templates is None else read_templates(templates)
-        options = Options(classes, encoder, read, images, method, device)
+        options = Options(classes, encoder, read, images, method, device, precision, keep_precision)
     with listen(host, port) as door, opened(source, options, work, workers, strangers) as ready:
 
         def show(address: str) -> None:

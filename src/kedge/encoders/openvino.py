@@ -30,10 +30,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ..errors import KedgeError
+from ..errors import KedgeError, SettingError
 from ..progress import notice
 from ..tensor_files import check_names, content_hash, load_tensors, save_tensors
-from .encoder import Encoder, Visual, imported, quiet
+from .encoder import Encoder, Visual, imported, one_line, quiet
 
 KIND, VERSION = "converted model", 1
 KEPT = 8  # models in the cache; a ViT-B/16 takes 340 MB, as int8 90 MB
@@ -54,16 +54,23 @@ def image_tower(encoder: Encoder, dtype: str, calibration: Tensor | None = None)
     """
     with _private():
         openvino = imported("openvino", "openvino")
-        graph, weights = _model(openvino, encoder, calibration if dtype == "int8" else None)
-        core = openvino.Core()
-        model = core.read_model(graph, openvino.Tensor(weights))
-        bfloat16 = dtype != "float32" and "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-        settings = {
-            "INFERENCE_PRECISION_HINT": "bf16" if bfloat16 else "f32",  # in an int8 model, of what is not int8
-            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-            "PERFORMANCE_HINT": "LATENCY",  # one batch at a time, on all threads
-        }
-        return _Tower(core.compile_model(model, "CPU", settings), weights)
+        try:
+            graph, weights = _model(openvino, encoder, calibration if dtype == "int8" else None)
+            core = openvino.Core()
+            model = core.read_model(graph, openvino.Tensor(weights))
+            bfloat16 = dtype != "float32" and "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+            settings = {
+                "INFERENCE_PRECISION_HINT": "bf16" if bfloat16 else "f32",  # in an int8 model, of what is not int8
+                "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+                "PERFORMANCE_HINT": "LATENCY",  # one batch at a time, on all threads
+            }
+            return _Tower(core.compile_model(model, "CPU", settings), weights)
+        except KedgeError:
+            raise
+        except Exception as error:  # the libraries raise errors of many kinds
+            raise SettingError(
+                f"OpenVINO cannot run the image tower of {encoder.name}: {one_line(error)} Use the precision fp32."
+            ) from error
 
 
 class _Tower:

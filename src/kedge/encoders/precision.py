@@ -21,7 +21,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -59,6 +58,11 @@ class Precision:
     def exact(self) -> bool:
         """Is it the reference, float32 by torch?"""
         return self == EXACT
+
+    @property
+    def calibrated(self) -> bool:
+        """Does it need typical images?"""
+        return self.dtype == "int8"
 
     @property
     def provenance(self) -> dict[str, str]:
@@ -130,16 +134,13 @@ def in_precision(encoder: Encoder, precision: Precision, calibration: Tensor | N
     """
     if precision.exact:
         return encoder
-    about: dict[str, Any] = dict(precision.provenance)
     if precision.engine == TORCH:
         fast = _autocast(encoder.visual, encoder.device, getattr(torch, precision.dtype))
     else:
         from . import openvino
 
         fast = openvino.image_tower(encoder, precision.dtype, calibration)
-        if calibration is not None:
-            about["calibration_sha256"] = openvino.pixels_hash(calibration)
-    return replace(encoder, fast=fast, provenance={**encoder.provenance, **about})
+    return replace(encoder, fast=fast, provenance={**encoder.provenance, **precision.provenance})
 
 
 def _autocast(visual: nn.Module, device: torch.device, half: torch.dtype) -> Callable[[Tensor], Tensor]:

@@ -50,13 +50,13 @@ class Encoded(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Decoder:
+class Decoder:
     """The work of a thread: from an image to its pixels, or to the reason why it cannot be read."""
 
     images: ImageSet
     preprocessing: Preprocessing
-    views: int
-    seed: int
+    views: int = 0
+    seed: int = 0
 
     def __call__(self, image: tuple[int, Path | IO[bytes]]) -> Tensor | str:
         """3×h×w, or v×3×h×w with views."""
@@ -95,7 +95,7 @@ def encode(
     pictures, (height, width) = together * max(1, views), encoder.preprocessing.size
     needed = pictures * (2 + AHEAD * bool(workers)) * 3 * height * width * 4  # 2: alone, and as a batch
     check_memory(needed, f"{count(pictures, 'picture')} of {height}×{width} at one time", SettingError)
-    decoder = _Decoder(images, encoder.preprocessing, views, seed)
+    decoder = Decoder(images, encoder.preprocessing, views, seed)
     shape = (-1, views, encoder.dimension) if views else (-1, encoder.dimension)
 
     def batches() -> Iterator[Encoded]:

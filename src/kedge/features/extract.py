@@ -32,6 +32,7 @@ from .._version import __version__
 from ..encoders import tiny
 from ..encoders.encoder import DEFAULT, Encoder
 from ..encoders.names import load_encoder
+from ..encoders.precision import EXACT, choose
 from ..encoders.templates import PLAIN_TEMPLATE, as_templates
 from ..errors import FileError, InputError, KedgeError
 from ..files import check_writable
@@ -40,9 +41,10 @@ from ..images.sources import Classes, Images, InMemory, image_set
 from ..tensor_files import check_path
 from ..words import count
 from .batch_size import fastest
+from .checked_encoder import checked_encoder
 from .encode import Encoded, Skipped, encode
 from .feature_set import FeatureSet
-from .shards import OtherJob, Parts, ShardWriter, difference
+from .shards import Measured, OtherJob, Parts, ShardWriter, difference
 from .text_head import TextHead, text_head
 
 
@@ -59,6 +61,8 @@ def extract(
     strict: bool = False,
     seed: int = 0,
     device: str = "auto",
+    precision: str = "fp32",
+    keep_precision: bool = False,
     force: bool = False,
     each: Callable[[Encoded, TextHead], None] | None = None,
 ) -> FeatureSet:
@@ -80,6 +84,10 @@ def extract(
     strict: an image that cannot be read is an error. Otherwise it is left out and listed in the provenance.
     seed: of the random views.
     device: "cpu", "cuda", "mps", … for an encoder that is given by name; "auto" is a GPU if there is one.
+    precision: of the encoder on images: "fp32"; "bf16" or "int8", which are faster and less exact; or "auto", what is
+        fastest here at nearly the same features (`kedge.encoders.precision`). Some images are encoded in float32 too,
+        and if the features or their labels are not near enough, all are. int8 needs the extra `openvino`.
+    keep_precision: use the precision even if it is not near enough.
     force: replace an existing file, or unfinished work, of another job. Otherwise these are errors.
     each: called with every batch of features and the text head, in order, those of an interrupted run first.
     """
@@ -93,23 +101,28 @@ def extract(
     if encoder.name == "tiny" and progress.noticed():
         for limit in tiny.limits(images):
             progress.notice(f"note: {limit}")
-    about = _about(images, encoder, templates, views, seed)
-    job = {**about, "class_names": list(images.class_names), "dimension": encoder.dimension}
+    wanted = choose(precision, encoder.device, len(images) * max(1, views)) if encoder.fast is None else EXACT
+    about = _about(images, templates, views, seed)
+    classes_and_size = {"class_names": list(images.class_names), "dimension": encoder.dimension}
+    job = {**encoder.provenance, **({} if wanted.exact else wanted.provenance), **about, **classes_and_size}
     parts = Parts(out, job, force)
     if before:
-        _check_same_job(before, job, out, strict)
+        _check_same_job(before, job, out, strict, keep_precision)
         if parts.folder.is_dir():  # of a run that was killed at its very end
             with parts:
                 parts.remove()
         return before
     with parts:
+        head = text_head(encoder, images.class_names, templates)
+        encoder, check = checked_encoder(encoder, wanted, images, head, keep_precision, parts.measured.check)
+        if check != parts.measured.check:
+            parts.start_over()  # its shards are not as this encoder would make them
         first = parts.done()
-        size = parts.batch_size if batch_size is None else batch_size
+        size = parts.measured.batch_size if batch_size is None else batch_size
         if size is None:
             size = fastest(encoder, len(images) * max(1, views))
         batches = encode(images, encoder, views=views, batch_size=size, workers=workers, seed=seed, first=first)
-        parts.keep_batch_size(size)
-        head = text_head(encoder, images.class_names, templates)
+        parts.keep(Measured(size, check))
         if each is not None:
             for batch in parts.batches():
                 each(batch, head)
@@ -137,7 +150,11 @@ def extract(
             labels=None if images.labels is None else torch.tensor(images.labels)[positions],
             views=all_views,
             paths=None if isinstance(images, InMemory) else [images.paths[i] for i in positions],
-            provenance={**about, "skipped": [{"path": images.paths[i], "reason": reason} for i, reason in skipped]},
+            provenance={
+                **encoder.provenance,
+                **about,
+                "skipped": [{"path": images.paths[i], "reason": reason} for i, reason in skipped],
+            },
         ).save(out)
         parts.remove()
     return FeatureSet.load(out)
@@ -157,7 +174,10 @@ def done_before(out: str | Path) -> int:
 
 
 def check_same_encoder(features: FeatureSet, other: Encoder | FeatureSet) -> None:
-    """Raise InputError if two feature sets, or features and an encoder, differ in weights or preprocessing."""
+    """Raise InputError if two feature sets, or features and an encoder, differ in weights or preprocessing.
+
+    Two feature sets must also be of one precision. An encoder may be in another: its text tower is the same.
+    """
     for key in ("weights_sha256", "preprocessing"):
         one, two = (source.provenance.get(key) for source in (features, other))
         if one is None or two is None:
@@ -168,6 +188,19 @@ def check_same_encoder(features: FeatureSet, other: Encoder | FeatureSet) -> Non
                 f"the features come from the encoder {' and '.join(names)}: their {key} differ "
                 f"({str(one)[:40]} and {str(two)[:40]}). Extract both with the same encoder."
             )
+    if isinstance(other, FeatureSet) and _precision(features) != _precision(other):
+        two = " and ".join(str(_precision(each)[0]) for each in (features, other))
+        raise InputError(
+            f"the features are of two precisions ({two}), or of int8 models that were calibrated on other images. "
+            "Extract both in one precision."
+        )
+
+
+def _precision(features: FeatureSet) -> tuple[Any, str | None]:
+    """The precision of features; of int8, also the images it was calibrated on."""
+    check = features.precision_check
+    said = features.provenance.get("precision", EXACT.dtype)
+    return said, check.calibration_sha256 if check is not None and check.used else None
 
 
 def _existing(out: Path) -> FeatureSet | None:
@@ -180,12 +213,15 @@ def _existing(out: Path) -> FeatureSet | None:
         raise FileError(f"{out} exists and would be replaced: {error} {_REPLACE}") from error
 
 
-def _check_same_job(features: FeatureSet, job: dict[str, Any], out: Path, strict: bool) -> None:
+def _check_same_job(features: FeatureSet, job: dict[str, Any], out: Path, strict: bool, keep_precision: bool) -> None:
     """Raise FileError if the features come from another job, or lack images although none may be left out."""
-    there = {name: value for name, value in features.provenance.items() if name != "skipped"}
-    head = {"class_names": list(features.head.class_names), "dimension": features.head.d}
-    other = difference({**there, **head}, json.loads(json.dumps(job)))
-    if other:
+    there = {name: value for name, value in features.provenance.items() if name not in ("skipped", "precision_check")}
+    there |= {"class_names": list(features.head.class_names), "dimension": features.head.d}
+    now = {name: value for name, value in json.loads(json.dumps(job)).items() if name != "precision_check"}
+    check = features.precision_check
+    asked = there if check is None else {**there, "precision": check.precision, "engine": check.engine}
+    other = difference(there, now)
+    if other and (keep_precision or difference(asked, now)):  # float32 may be what came of another precision
         raise OtherJob(f"{out} exists, with another {other}. {_REPLACE}")
     skipped = features.provenance.get("skipped")
     if strict and skipped:
@@ -196,11 +232,10 @@ def _check_same_job(features: FeatureSet, job: dict[str, Any], out: Path, strict
 _REPLACE = "Name another file, or replace it with --force (force=True)."
 
 
-def _about(images: ImageSet, encoder: Encoder, templates: Sequence[str], views: int, seed: int) -> dict[str, Any]:
-    """What the features depend on."""
+def _about(images: ImageSet, templates: Sequence[str], views: int, seed: int) -> dict[str, Any]:
+    """What the features depend on, beside the encoder."""
     listed = json.dumps([images.paths, images.labels, images.identity], ensure_ascii=False)
     return {
-        **encoder.provenance,
         "dataset": images.name,
         "root": str(images.root),
         "images": len(images),

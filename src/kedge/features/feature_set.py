@@ -10,10 +10,7 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-import math
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -36,12 +33,14 @@ from ..arrays import (
     unit_rows,
     working,
 )
-from ..errors import FileError, InputError, KedgeError
+from ..errors import FileError, InputError
 from ..files import existing
-from ..memory import check_memory
+from ..images.image_set import is_feature_folder
 from ..schema import check_plain, fitted, parsed
 from ..tensor_files import check_names, content_hash, load_tensors, save_tensors
 from ..words import count, printable
+from .npz import read_npz
+from .precision_check import PrecisionCheck
 from .text_head import CLIP_LOGIT_SCALE, TextHead, check_same_dimension, texts
 
 KIND, VERSION = "features", 1
@@ -77,6 +76,7 @@ class Provenance:
     root: str | None = None
     skipped: tuple[SkippedImage, ...] = ()
     simulated: bool = False
+    precision_check: PrecisionCheck | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -176,6 +176,22 @@ class FeatureSet:
         return printable(str(self.provenance.get("encoder") or self.provenance.get("backbone") or "unknown"))
 
     @property
+    def precision_check(self) -> PrecisionCheck | None:
+        """How near the features are to float32's, if they or some of them were encoded in another precision."""
+        return fitted(self.provenance.get("precision_check"), PrecisionCheck | None)  # type: ignore[arg-type]
+
+    @property
+    def precision(self) -> str:
+        """The precision that images were encoded in, and how near it is to float32; "" if unknown."""
+        said = " by ".join(str(self.provenance[key]) for key in ("precision", "engine") if self.provenance.get(key))
+        check = self.precision_check
+        if check is None:
+            return printable(said)
+        return printable(
+            f"{said}: {check}" if check.used else f"{said}, since {check.precision} was not near enough: {check}"
+        )
+
+    @property
     def skipped(self) -> dict[str, str]:
         """Images that could not be read when the features were extracted: path → reason."""
         return {entry["path"]: entry["reason"] for entry in self.provenance.get("skipped", ())}
@@ -216,14 +232,10 @@ class FeatureSet:
         return save_tensors(path, KIND, VERSION, tensors, meta)
 
     def _parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        tensors = {"image_features": self.image_features, "text_features": self.head.features}
-        if self.labels is not None:
-            tensors["labels"] = self.labels
-        if self.views is not None:
-            tensors["views"] = self.views
-        if self.paths is not None:  # bytes, since a million paths would not fit a safetensors header
-            text = bytearray("\0".join(self.paths).encode(errors="surrogateescape"))
-            tensors["paths"] = torch.frombuffer(text, dtype=torch.uint8) if text else torch.empty(0, dtype=torch.uint8)
+        tensors = {
+            **image_tensors(self.image_features, self.labels, self.views, self.paths),
+            "text_features": self.head.features,
+        }
         meta = {
             "logit_scale": self.head.logit_scale,
             "class_names": list(self.head.class_names),
@@ -233,13 +245,33 @@ class FeatureSet:
 
     @classmethod
     def load(cls, path: str | Path, *, normalize: bool = False) -> FeatureSet:
-        """Read and check a `.safetensors` file written by `save` (memory-mapped), or an `.npz` file."""
+        """Read and check a `.safetensors` file written by `save` (memory-mapped), an `.npz` file, or a feature folder,
+        which is gathered in memory.
+        """
+        if is_feature_folder(path):
+            from .folder import FeatureFolder  # it is made of feature sets
+
+            found = FeatureFolder.open(path).gather()
+            if not normalize:
+                return found
+            scaled = cls.from_arrays(
+                found.image_features,
+                found.head.features,
+                logit_scale=found.head.logit_scale,
+                class_names=found.head.class_names,
+                labels=found.labels,
+                views=found.views,
+                paths=found.paths,
+                provenance=found.provenance,
+                normalize=True,
+            )
+            return replace(scaled, path=found.path)
         path = existing(path)
         if path.suffix == ".npz":
             return cls.from_npz(path, normalize=normalize)
         tensors, header = load_tensors(path, KIND, VERSION, Header)
         check_names(path, tensors, ("image_features", "text_features"), ("labels", "views", "paths"))
-        with _naming(path):
+        with naming(path):
             loaded = cls.from_arrays(
                 tensors["image_features"],
                 tensors["text_features"],
@@ -247,7 +279,7 @@ class FeatureSet:
                 class_names=header.class_names,
                 labels=tensors.get("labels"),
                 views=tensors.get("views"),
-                paths=_split_paths(tensors["paths"]) if "paths" in tensors else None,
+                paths=stored_paths(tensors),
                 provenance=header.provenance,
                 normalize=normalize,
             )
@@ -262,7 +294,7 @@ class FeatureSet:
         `logit_scale` and `meta` (a JSON object, kept as provenance). Pickled arrays are an error.
         """
         path = existing(path)
-        arrays = _read_npz(path)
+        arrays = read_npz(path)
         text = str(arrays["meta"]) if "meta" in arrays else "{}"
         try:
             meta = parsed(text)
@@ -272,7 +304,7 @@ class FeatureSet:
             raise FileError(f"{path}: meta is {error}. Save it again without that.") from error
         if logit_scale is None:  # a scalar or an array of one entry; anything else fails below
             logit_scale = np.squeeze(arrays.get("logit_scale", CLIP_LOGIT_SCALE)).tolist()
-        with _naming(path):
+        with naming(path):
             imported = cls.from_arrays(
                 arrays["image_features"],
                 arrays["text_features"],
@@ -287,65 +319,7 @@ class FeatureSet:
         return replace(imported, path=path.absolute())
 
 
-NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-NPZ_KEYS = ("image_features", "text_features", "labels", "class_names", "views", "paths", "logit_scale", "meta")
-
-
-def _read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays in NPZ_KEYS; others are not read."""
-    if not zipfile.is_zipfile(path):
-        raise FileError(
-            f"{path} is not an npz file (truncated, damaged or of another kind): it is not a zip of arrays. "
-            "Make it again with np.savez(path, image_features=…, text_features=…)."
-        )
-    try:
-        with zipfile.ZipFile(path) as file:
-            found = [name.removesuffix(".npy") for name in file.namelist() if name.endswith(".npy")]
-            _require(path, found, ("image_features", "text_features"))
-            keys = [key for key in NPZ_KEYS if key in found]
-            check_memory(sum(_npy_bytes(path, file, key) for key in keys), f"{path}, unpacked,", FileError)
-            return {key: _npy(file, key) for key in keys}
-    except KedgeError:
-        raise
-    except Exception as error:  # zipfile, zlib and numpy raise errors of many kinds on damaged data
-        reason = " ".join(str(error).split())
-        raise FileError(
-            f"{path} is not a readable npz file (truncated, damaged or of another kind): {reason}. Make it again."
-        ) from error
-
-
-def _npy_bytes(path: Path, file: zipfile.ZipFile, key: str) -> int:
-    """The size of an array in memory, from its header; nothing else is unpacked."""
-    with file.open(f"{key}.npy") as array:
-        read_header = NPY_HEADERS[np.lib.format.read_magic(array)]
-        shape, _, dtype = read_header(array)
-        if dtype.hasobject:
-            raise FileError(
-                f"{path} has pickled objects, which can run code when read; kedge does not load them. "
-                "Save plain arrays (strings as dtype '<U…', numbers as float or int)."
-            )
-        size = math.prod(shape) * dtype.itemsize
-        if size != file.getinfo(f"{key}.npy").file_size - array.tell():
-            raise ValueError(f"{key} claims {size} bytes and has others")
-        return size
-
-
-def _npy(file: zipfile.ZipFile, key: str) -> NDArray[Any]:
-    with file.open(f"{key}.npy") as array:
-        return np.asarray(np.lib.format.read_array(array, allow_pickle=False))
-
-
-def _require(path: Path, found: Iterable[str], needed: Sequence[str]) -> None:
-    for key in needed:
-        if key not in found:
-            near = difflib.get_close_matches(key, set(found) - set(NPZ_KEYS), n=1)
-            raise FileError(
-                f"{path} has no array {key!r}; found {', '.join(sorted(found)) or 'nothing'}. "
-                f"A feature file needs {' and '.join(needed)}" + (f": rename {near[0]!r}?" if near else ".")
-            )
-
-
-class _naming:
+class naming:
     """Put the file's name before the message of an InputError."""
 
     def __init__(self, path: Path) -> None:
@@ -371,8 +345,31 @@ def _checked_provenance(provenance: dict[str, Any]) -> dict[str, Any]:
     return provenance
 
 
-def _split_paths(stored: Tensor) -> list[str]:
-    """Paths from their bytes, separated by NUL; bytes that are not UTF-8 become lone surrogates."""
+def image_tensors(
+    x: Tensor, labels: Tensor | None = None, views: Tensor | None = None, paths: Sequence[str] | None = None
+) -> dict[str, Tensor]:
+    """What is known of each image, as the tensors of a file."""
+    tensors = {"image_features": x}
+    if labels is not None:
+        tensors["labels"] = labels
+    if views is not None:
+        tensors["views"] = views
+    if paths is not None:
+        tensors["paths"] = as_bytes(paths)
+    return tensors
+
+
+def as_bytes(paths: Sequence[str]) -> Tensor:
+    """Paths separated by NUL. Bytes, since a million paths would not fit a safetensors header."""
+    text = bytearray("\0".join(paths).encode(errors="surrogateescape"))
+    return torch.frombuffer(text, dtype=torch.uint8) if text else torch.empty(0, dtype=torch.uint8)
+
+
+def stored_paths(tensors: Mapping[str, Tensor]) -> list[str] | None:
+    """The paths in `image_tensors`: bytes separated by NUL; those that are not UTF-8 become lone surrogates."""
+    stored = tensors.get("paths")
+    if stored is None:
+        return None
     if stored.dtype != torch.uint8 or stored.dim() != 1:
         raise InputError(f"paths must be bytes; got {stored.dtype} of shape {tuple(stored.shape)}. Make it again.")
     return bytes(stored.numpy()).decode(errors="surrogateescape").split("\0")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -19,18 +17,18 @@ from torch import Tensor
 
 from ..arrays import check_unit_rows
 from ..errors import FileError, KedgeError
-from ..files import lock_file, writing, written_by_rename
+from ..files import lock_file, reserve, writing, written_by_rename
 from ..progress import notice
 from ..schema import Meta, Whole, checked, fitted, parsed
 from ..tensor_files import check_names, load_tensors, save_tensors
 from .encode import MOST_TOGETHER, Encoded, Skipped
+from .precision_check import PrecisionCheck
 
 KIND, VERSION = "feature shard", 1
 SHARD_ROWS, SHARD_SECONDS = 16_384, 20.0  # write a shard at this many features, or at this age
 JOB, LOCK = "job.json", "lock"
-Together = Annotated[int, Meta(ge=1, le=MOST_TOGETHER)]
+MEASURED = "measured"  # the entry of job.json that is no part of the job
 _NAME = re.compile(r"\d{9,}-\d{9,}")
-_NO_FALLOCATE = (errno.EINVAL, errno.EOPNOTSUPP)  # file systems that cannot reserve space
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,14 @@ class Header:
     """What a shard says beside its tensors."""
 
     skipped: list[tuple[Whole, str]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured once for a job, and holds for all of its shards."""
+
+    batch_size: Annotated[int, Meta(ge=1, le=MOST_TOGETHER)] | None = None
+    check: PrecisionCheck | None = None
 
 
 class OtherJob(FileError):
@@ -54,7 +60,7 @@ class Parts:
         self.folder = out.with_name(out.name + ".parts")
         self.job: dict[str, Any] = json.loads(json.dumps(job))
         self.force = force  # replace the shards of another job
-        self.batch_size: int | None = None  # with which the shards were made
+        self.measured = Measured()  # when the shards were made
         self._lock: IO[str] | None = None
         self._removed = False
         if self.folder.is_symlink() or (self.folder.exists() and not self.folder.is_dir()):
@@ -79,11 +85,11 @@ class Parts:
                 path.unlink()  # damaged, after a gap, or of another job: its images are encoded again
         return self
 
-    def keep_batch_size(self, batch_size: int) -> None:
-        """Write the job's description, with the batch size of the shards to come."""
-        self.batch_size = batch_size
+    def keep(self, measured: Measured) -> None:
+        """Write the job's description, with what was measured for the shards to come."""
+        self.measured = measured
         with written_by_rename(self.folder / JOB) as temporary:
-            temporary.write_text(json.dumps({**self.job, "batch_size": batch_size}, indent=1), encoding="utf-8")
+            temporary.write_text(json.dumps({**self.job, MEASURED: asdict(measured)}, indent=1), encoding="utf-8")
 
     def __exit__(self, *error: object) -> None:
         if not self._removed and self.folder.is_dir():
@@ -131,7 +137,7 @@ class Parts:
         try:
             path = self.folder / JOB
             there = checked(parsed(path.read_bytes()), dict[str, Any], path, "job")
-            self.batch_size = fitted(there.pop("batch_size", None), Together | None)  # type: ignore[arg-type]
+            self.measured = fitted(there.pop(MEASURED, {}), Measured)
         except (OSError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise OtherJob(f"{self.folder} has shards, but no readable {JOB} ({reason}). {again}") from error
@@ -142,8 +148,12 @@ class Parts:
         try:
             self._check_job()
         except FileError:
-            for path in self.shards():
-                path.unlink()
+            self.start_over()
+
+    def start_over(self) -> None:
+        """Delete the shards."""
+        for path in self.shards():
+            path.unlink()
 
     def shards(self) -> list[Path]:
         """The shards from the first image on, up to the first gap."""
@@ -209,7 +219,7 @@ class Parts:
         if not size:
             return torch.empty(shape)
         with writing(path), path.open("wb") as file:
-            _reserve(file, 4 * size)
+            reserve(file, 4 * size)
         return torch.from_file(str(path), shared=True, size=size, dtype=torch.float32).view(shape)
 
     def remove(self) -> None:
@@ -259,17 +269,6 @@ class ShardWriter:
             self._flush()
             if self._writing:
                 self._writing.result()
-
-
-def _reserve(file: IO[bytes], size: int) -> None:
-    """Reserve space on the disk, where the system can; else the file has holes."""
-    file.truncate(size)
-    if hasattr(os, "posix_fallocate"):
-        try:
-            os.posix_fallocate(file.fileno(), 0, size)
-        except OSError as error:
-            if error.errno not in _NO_FALLOCATE:
-                raise
 
 
 def _range(shard: Path) -> tuple[int, int]:

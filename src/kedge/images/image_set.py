@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from ..errors import InputError
+
+FEATURES = (".safetensors", ".npz")  # feature files, which are not images
+MANIFEST = "manifest.safetensors"  # only a feature folder has it
 
 
 @dataclass(frozen=True)
@@ -43,3 +47,13 @@ def readable(name: str) -> str:
 def same_name(name: str) -> str:
     """A key that ignores case, underscores, hyphens and spaces."""
     return readable(name.replace("-", " ")).casefold()
+
+
+def is_features(path: str | Path) -> bool:
+    """Does a path name a feature file or a feature folder, and not images?"""
+    return Path(path).suffix.lower() in FEATURES or is_feature_folder(path)
+
+
+def is_feature_folder(path: str | Path) -> bool:
+    """Is it a folder of features in shards? A folder of images has no manifest."""
+    return os.path.isfile(os.path.join(path, MANIFEST))

@@ -22,7 +22,7 @@ from .class_names import class_names
 from .datasets import find_dataset
 from .folders import below_common, folder, in_folder, numbers
 from .huggingface import huggingface
-from .image_set import ImageSet, same_name
+from .image_set import ImageSet, is_features, same_name
 from .layouts import benchmark_images
 from .pixels import as_picture, to_rgb
 
@@ -32,7 +32,6 @@ Classes: TypeAlias = str | Path | Sequence[str]
 UNKNOWN_CLASSES = (
     "the classes are not known{why}. Name them (--classes), or pass a folder with one sub-folder per class."
 )
-FEATURES = (".safetensors", ".npz")  # feature files, which are not images
 
 
 def image_set(images: Images, classes: Classes | None = None) -> ImageSet:
@@ -80,10 +79,11 @@ def _listed(images: Any) -> list[Any]:
 def _parts(path: Path, names: tuple[str, ...] | None, alone: bool) -> list[ImageSet]:
     """The images of one path or pattern. Without class names if they are not known; then the note says why."""
     check_local(path)
+    if is_features(path):
+        what = "folder" if os.path.isdir(path) else "file"
+        raise InputError(f"{path} is a feature {what}, not an image. Pass a feature {what} alone, or only images.")
     if os.path.isdir(path) or path.suffix.lower() == ".csv":
         return [folder(path, names) if alone else in_folder(path, names)]
-    if path.suffix.lower() in FEATURES:
-        raise InputError(f"{path} is a feature file, not an image. Pass a feature file alone, or only images.")
     if glob.has_magic(str(path)) and not os.path.exists(path):
         found = [Path(each) for each in sorted(glob.glob(str(path), recursive=True))]
         if not found:

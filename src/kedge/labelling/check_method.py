@@ -39,7 +39,7 @@ from ..methods.settings import hints, settings_of
 from ..words import count
 from .stream import Stream
 
-IMAGES, CLASSES, DIMENSION, VIEWS = (1, 2, 3, 5, 40), (1, 2, 7), 16, 4
+IMAGES, CLASSES, DIMENSION, VIEWS = (1, 2, 3, 5, 40), (1, 2, 7), 16, 12
 SAME = 1e-6  # tolerance in float64, for another order of summation
 
 
@@ -405,6 +405,7 @@ def _batch(
     random = _generator(1000 + seed)
     classes = torch.randint(k, (n,), generator=random)
     noise = torch.randn(n, VIEWS, DIMENSION, generator=random, dtype=torch.float64)
+    noise[:, 1:] *= 2  # so that views disagree
     views = unit(t[classes][:, None] + 0.3 * noise).to(dtype)
     head = _head(t.to(dtype), scale)
     if method.traits.needs == "encoder":

@@ -46,6 +46,8 @@ def classify(
     workers: int | None = None,
     strict: bool = False,
     device: str = "auto",
+    precision: str = "auto",
+    keep_precision: bool = False,
     force: bool = False,
     present: Present | None = None,
     known: Known | None = None,
@@ -54,7 +56,8 @@ def classify(
 ) -> Predictions:
     """Label images jointly.
 
-    images, classes, encoder, templates, batch_size, workers, strict, device: see `kedge.extract`.
+    images, classes, encoder, templates, batch_size, workers, strict, device, precision, keep_precision: see
+        `kedge.extract`. The default precision is "auto": float32 for a few images, else what is fastest here.
     method: a registered name (see `kedge.list_methods()`) with its **settings, or a method object.
     views: how many augmented views of each image to encode, if the method needs views; otherwise none are encoded.
     keep_features: a .safetensors file to keep the features in. An interrupted call can then be continued, and a call
@@ -80,6 +83,8 @@ def classify(
             batch_size=batch_size,
             workers=workers,
             strict=strict,
+            precision=precision,
+            keep_precision=keep_precision,
             force=force,
         )
         skipped = features.skipped

@@ -7,6 +7,7 @@ The images are a random sample of both groups; the headings have the total count
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -19,17 +20,19 @@ from ..images.pixels import open_image
 from .predictions import Predictions
 from .result import NO_CLASS_NAME
 
-COLUMNS, ROWS = 8, 2  # of images, per group
+COLUMNS, ROWS = 8, 2  # of images, per group, unless given
 DPI = 150
 SIDE, GAP = 192 / DPI, 0.22  # inches: side of an image (a picture of 96 pixels is doubled), and gap between images
 TEXT = 0.78  # inches: the three lines of text below an image
-TOP, BAND = 1.0, 0.5  # inches: title, and heading of a group
+TOP, LINE, BAND = 0.74, 0.26, 0.5  # inches: title, a line below it, and heading of a group
 LONGEST = 16  # letters of a class name that are shown
 INK, MUTED, GOOD, BAD = "#1b1f24", "#5b646e", "#1a7f4b", "#b3261e"
 
 
-def contact_sheet(predictions: Predictions, path: str | Path, title: str, seed: int = 0, rows: int = ROWS) -> Path:
-    """Write the picture as PNG, with `rows` of images per group. The images must be on disk and have true labels."""
+def contact_sheet(
+    predictions: Predictions, path: str | Path, title: str, seed: int = 0, columns: int = COLUMNS, rows: int = ROWS
+) -> Path:
+    """Write the picture as PNG; columns, rows: of images, in each group. These must be on disk and have true labels."""
     from matplotlib.figure import Figure
 
     features = predictions.features
@@ -46,8 +49,12 @@ def contact_sheet(predictions: Predictions, path: str | Path, title: str, seed: 
     broken = np.flatnonzero((before == truth) & (after != truth))
     stayed = int((before == after).sum())
 
-    width = COLUMNS * (SIDE + GAP) + GAP
-    height = TOP + 2 * (BAND + rows * (SIDE + TEXT)) + GAP
+    width = columns * (SIDE + GAP) + GAP
+    wrong = len(truth) - stayed - len(corrected) - len(broken)
+    counts = f"{stayed:,} of {len(truth):,} labels did not change; {wrong:,} changed from wrong to wrong"
+    about = textwrap.wrap(f"{counts}. The true label is in bold.", round(10 * width))
+    top = TOP + LINE * len(about)
+    height = top + 2 * (BAND + rows * (SIDE + TEXT)) + GAP
     figure = Figure(figsize=(width, height), facecolor="white")
 
     def write(x: float, y: float, text: str, size: float, colour: str = INK, weight: str = "normal") -> None:
@@ -59,16 +66,15 @@ def contact_sheet(predictions: Predictions, path: str | Path, title: str, seed: 
         return found if len(found) <= LONGEST else found[: LONGEST - 1] + "…"
 
     write(GAP, 0.42, title, 17, weight="bold")
-    wrong = len(truth) - stayed - len(corrected) - len(broken)
-    counts = f"{stayed:,} of {len(truth):,} labels did not change; {wrong:,} changed from wrong to wrong"
-    write(GAP, 0.74, f"{counts}. The true label is in bold.", 12, MUTED)
-    top, random = TOP, np.random.default_rng(seed)
+    for at, line in enumerate(about):
+        write(GAP, 0.74 + LINE * at, line, 12, MUTED)
+    random = np.random.default_rng(seed)
     for kind, found, colour in (("corrected", corrected, GOOD), ("broken", broken, BAD)):
-        shown = sorted(random.permutation(found)[: COLUMNS * rows].tolist())
+        shown = sorted(random.permutation(found)[: columns * rows].tolist())
         how = f", a random sample of {len(shown)}" if len(shown) < len(found) else ""
         write(GAP, top + 0.25, f"{len(found):,} {kind}{how}", 14, colour, "bold")
         for at, index in enumerate(shown):
-            x, y = GAP + at % COLUMNS * (SIDE + GAP), top + BAND + at // COLUMNS * (SIDE + TEXT)
+            x, y = GAP + at % columns * (SIDE + GAP), top + BAND + at // columns * (SIDE + TEXT)
             axes = figure.add_axes((x / width, 1 - (y + SIDE) / height, SIDE / width, SIDE / height))
             axes.imshow(np.asarray(open_image(files[index])), interpolation="bicubic")
             axes.set_axis_off()

@@ -22,6 +22,7 @@ from torch import Tensor
 from ..errors import InputError
 from ..features.text_head import TextHead
 from .solve.neighbours import KeptNeighbours, Neighbours, Search, nearest_neighbours
+from .solve.parts import Parts
 
 UNKNOWN = -1  # in `Batch.known`: no label is known
 IMPOSSIBLE = -1e30  # log ŷ of the other classes, if the label is known: no setting outweighs it, and 0 · log ŷ is 0
@@ -61,11 +62,7 @@ class Batch:
         """The same for some rows. Nothing is kept, for batches whose n×k is too large."""
         table = self.tables.get("log_zero_shot")
         log_y = self.head.log_zero_shot(self.features[rows]) if table is None else table[rows]
-        if self.known is None:
-            return log_y
-        images, classes = labelled(self.known[rows])
-        certain = log_y.new_full((len(images), self.head.k), IMPOSSIBLE).scatter_(1, classes[:, None], 0.0)
-        return log_y.index_copy(0, images, certain)
+        return log_y if self.known is None else certain(log_y, self.known[rows])
 
     def nearest(self, m: int, *, search: Search = "auto", compiled: bool = True) -> Neighbours:
         """The m nearest others of each image: those kept, or searched for."""
@@ -85,6 +82,13 @@ def labelled(known: Tensor) -> tuple[Tensor, Tensor]:
     """The numbers of the images with a known label, and their classes."""
     images = (known >= 0).nonzero().squeeze(1)
     return images, known[images]
+
+
+def certain(log_y: Tensor, known: Tensor) -> Tensor:
+    """log ŷ (n×k) in which known labels (n, UNKNOWN elsewhere) have ŷ = 1."""
+    images, classes = labelled(known)
+    rows = log_y.new_full((len(images), log_y.shape[1]), IMPOSSIBLE).scatter_(1, classes[:, None], 0.0)
+    return log_y.index_copy(0, images, rows)
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,22 @@ class Prepares(Protocol):
 
     def prepare(self, batch: Batch) -> Mapping[str, Tensor]:
         """Tables with a row per image. Later batches of these images get their rows in `Batch.tables`."""
+
+
+@runtime_checkable
+class SolvesParts(Protocol):
+    """A method that can solve more images than memory holds, in parts and by lists of candidates; see `solve/joint`."""
+
+    @property
+    def neighbours(self) -> int:
+        """How many neighbours of each image it needs."""
+
+    @property
+    def search(self) -> Search:
+        """How they are to be found."""
+
+    def solve(self, parts: Parts, head: TextHead) -> dict[str, Any]:
+        """Solve the images of the parts, which are `Rows` and keep the outcome; its `info`."""
 
 
 @runtime_checkable

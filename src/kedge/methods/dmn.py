@@ -36,25 +36,28 @@ Deviations
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from ..errors import InputError, SettingError
+from ..errors import SettingError
 from ..features.text_head import TextHead
 from ..memory import check_memory
 from ..words import count
-from .contract import Batch, State, Step, Traits
-from .settings import Configured, setting
-from .solve.cache import Memory, entropy, turns
+from .contract import Batch, State, Traits
+from .settings import setting
+from .solve.cache import Memory, entropy
+from .solve.online import Online, turns
+from .solve.views import first_views, most_confident, zero_shot_of
 
 BLOCK = 1 << 22  # maximum number of weights (images × classes × slots) in memory
 
 
 @dataclass(frozen=True)
-class DMN(Configured):
+class DMN(Online):
     """DMN; the defaults are those of the StatA paper's comparison: no views, weight 1."""
 
     name: ClassVar[str] = "dmn"
@@ -76,26 +79,23 @@ class DMN(Configured):
         check_memory(products, f"{count(self.slots, 'slot')} for each of {count(head.k, 'class')}", SettingError)
         return Memory.empty(head.k, self.slots, features=head.features[0]).state("memory")
 
-    def step(self, state: State | None, batch: Batch) -> Step:
-        """Store and label a batch."""
-        state, score = self.score(state, batch)
-        z = score / (1 + self.weight) if self.readout == "probabilities" else torch.softmax(score, dim=1)
-        return Step(state, z, {"remembered": int((state["memory.entropy"] < torch.inf).sum())})
-
-    def score(self, state: State | None, batch: Batch) -> tuple[State, Tensor]:
-        """The next state and the published score, n×k; with readout "logits" up to a constant per image."""
-        assert state is not None
-        memory = Memory.of(state, "memory")
+    def walk(self, now: dict[str, Tensor], batch: Batch) -> Iterator[Tensor]:
+        """Store the images of each turn, then score them."""
+        memory = Memory.of(now, "memory")
         x, log_y = batch.features, self._log_text(batch)
         h, classes = entropy(log_y), log_y.argmax(dim=1)
-        p_mem = torch.empty_like(log_y)
         for rows in turns(len(x), self.protocol):
             memory.take(classes[rows], h[rows], features=x[rows])
-            p_mem[rows] = torch.softmax(
-                batch.head.logit_scale * self._read(x[rows], batch.head.features, memory), dim=1
-            )
-        text = log_y.exp() if self.readout == "probabilities" else log_y
-        return memory.state("memory"), text + self.weight * p_mem
+            cosines = self._read(x[rows], batch.head.features, memory)
+            p_mem = torch.softmax(batch.head.logit_scale * cosines, dim=1)
+            if self.readout == "probabilities":
+                yield (log_y[rows].exp() + self.weight * p_mem).log_()
+            else:
+                yield log_y[rows] + self.weight * p_mem
+
+    def info(self, now: State) -> dict[str, Any]:
+        """How many images the memory holds."""
+        return {"remembered": int(Memory.of(now, "memory").filled.sum())}
 
     def _read(self, x: Tensor, t: Tensor, memory: Memory) -> Tensor:
         """x·c, n×k."""
@@ -115,24 +115,12 @@ class DMN(Configured):
         return cosines
 
     def _log_text(self, batch: Batch) -> Tensor:
-        """log ŷ, n×k, of the images, or averaged over their most confident views."""
+        """log ŷ, n×k, of the images, or of the mean ŷ over their most confident views."""
         if self.views == 0:
             return batch.log_zero_shot
-        if batch.views is None or batch.views.shape[1] < self.views:
-            found = "none" if batch.views is None else batch.views.shape[1]
-            raise InputError(
-                f"dmn with views={self.views} needs that many views per image; got {found}. "
-                "Extract the features with more views, or set views to 0."
-            )
-        views = batch.views[:, : self.views]
-        some = max(1, BLOCK // (self.views * batch.head.k))
-        return torch.cat([self._log_confident(part, batch.head) for part in torch.split(views, some)])
-
-    def _log_confident(self, views: Tensor, head: TextHead) -> Tensor:
-        """log of the mean ŷ of the views (b×v×d) with the lowest entropy, b×k."""
-        b, v, _ = views.shape
-        log_y = Batch(views.flatten(0, 1), head).log_zero_shot.view(b, v, -1)
-        keep = max(1, int(self.confident * v))
-        best = entropy(log_y).topk(keep, largest=False, sorted=False).indices
-        chosen = log_y.gather(1, best[:, :, None].expand(-1, -1, head.k))
-        return chosen.logsumexp(dim=1) - math.log(keep)
+        means = []
+        for _, log_y in zero_shot_of(first_views(batch, self.views, self.name), batch.head):
+            best = most_confident(log_y, self.confident)
+            chosen = log_y.gather(1, best[:, :, None].expand(-1, -1, batch.head.k))
+            means.append(chosen.logsumexp(dim=1) - math.log(best.shape[1]))
+        return torch.cat(means)

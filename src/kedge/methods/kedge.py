@@ -79,7 +79,6 @@ import math
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -91,12 +90,15 @@ from ..features.text_head import TextHead
 from ..progress import track
 from .contract import Batch, State, Step, Traits, check_form
 from .settings import Configured, setting
+from .solve import joint
 from .solve.compiling import compiled_form, recommending
-from .solve.em import SETTLED, largest_change, outcome
+from .solve.em import SETTLED, Settings, largest_change, log_presence, outcome
 from .solve.gaussian import Features, anchor_variance, anchored_fit, text_distances
 from .solve.graph import NeighbourGraph
+from .solve.joint import DENSE_ENTRIES, Survey
 from .solve.memory import RELIANCE, recalled, remembered
 from .solve.neighbours import Neighbours, agreement
+from .solve.parts import Parts
 from .solve.temperature import tempered
 
 PRESENT = 0.1  # images: a class with less stays on its anchor
@@ -122,18 +124,35 @@ class Evidence(NamedTuple):
         """For log ŷ (n×k, at least two each) and the neighbours of each image (n×m)."""
         k, y = log_y.shape[1], log_y.exp()
         best, labels = y.max(dim=1)
-        pi = y.mean(dim=0)
-        information = math.log(k) - float(torch.special.entr(y).sum(dim=1).mean())
-        of_proportions = math.log(k) - float(torch.special.entr(pi).sum())
+        pi = mean = y.mean(dim=0)
         for _ in range(EM_STEPS):
             pi = (y.T @ (y @ pi).reciprocal_()).mul_(pi / len(y))
+        entropy = float(torch.special.entr(y).sum(dim=1).mean())
+        return cls.from_means(mean, entropy, float(best.mean()), agreement(labels, nearest, k), pi)
+
+    @classmethod
+    def of_parts(cls, parts: Parts, found: Survey, neighbours: int) -> Evidence:
+        """The same for images in parts; π from their candidates."""
+        kappa = joint.agreement(parts, found.n, neighbours, len(found.y))
+        pi = joint.proportions(parts, found.y, found.n, EM_STEPS)
+        return cls.from_means(found.y, found.entropy, found.confidence, kappa, pi)
+
+    @classmethod
+    def from_means(cls, mean: Tensor, entropy: float, confidence: float, kappa: float, pi: Tensor) -> Evidence:
+        """From mean_i ŷ_i (k), mean_i H(ŷ_i), mean_i max_k ŷ_ik, κ, and π (k)."""
+        k = len(mean)
+        information = math.log(k) - entropy
+        of_proportions = math.log(k) - float(torch.special.entr(mean).sum())
         return cls(
             decided=min(1.0, 4 * max(0.0, information / math.log(k))),
-            agreement=agreement(labels, nearest, k),
-            confidence=float(best.mean()),
+            agreement=kappa,
+            confidence=confidence,
             share=of_proportions / max(information, 1e-9),
             classes=min(float(k), math.exp(float(torch.special.entr(pi).sum()))),
         )
+
+
+NOTHING = Evidence(0.0, 0.0, 0.0, 0.0, 1.0)  # of one image, or with one class
 
 
 class Prior(NamedTuple):
@@ -153,9 +172,7 @@ class Prior(NamedTuple):
 
     def log(self, counts: Tensor, z: Tensor | float) -> Tensor:
         """ρ log[(m + r b)/(m + b)], m = n_k − z_ik, n×k; or k with z = 0."""
-        m = (counts - z).clamp_min_(0)
-        size = m + self.size
-        return m.add_(self.floor).div_(size).log_().mul_(self.weight)
+        return log_presence(counts, z, self.weight, self.floor, self.size)
 
     def add_to(self, scores: Tensor, counts: Tensor, z: Tensor | None) -> None:
         """Add it to scores (n×k), in blocks of rows: it is never a whole n×k array. z: None for m = n_k."""
@@ -210,9 +227,12 @@ class Kedge(Configured):
     @torch.no_grad()
     def step(self, state: State | None, batch: Batch) -> Step:
         """Solve one batch and update the memory."""
-        x, (n, k) = batch.features, batch.log_zero_shot.shape
+        x, n, k = batch.features, len(batch.features), batch.head.k
         if state:
             check_form(state, self._form(batch.head))  # the compiled solver relies on the shapes
+        past = state if state and bool(state["counts"].any()) else {}  # empty at first
+        if n * k > DENSE_ENTRIES:
+            return self._step_in_lists(state, past, batch)
         if n == 1 or k == 1:
             z = batch.log_zero_shot.exp()
             info: dict[str, Any] = {**outcome(0.0, 0, SETTLED), "trust": 0.0}
@@ -222,24 +242,18 @@ class Kedge(Configured):
         if self.bias and (w := self._bias_weight(raw, n, k)) > 0:
             log_y = unbiased(log_y, w)
         evidence = raw if log_y is batch.log_zero_shot else Evidence.of(log_y, nearest.indices)
-        decided, visual = self._trust(evidence)
-        prior = Prior.of(evidence._replace(decided=decided, share=raw.share), n, k)
-        if not self.presence:
-            prior = prior._replace(weight=0.0)
-        past = state if state and bool(state["counts"].any()) else {}  # empty at first
+        decided, visual, prior = self._weights(raw, evidence, n, k)
         fast = compiled_form("compiled", x) if self.compiled else None
         if fast and fast.suits(n, k, batch.head.d):
-            z, scores, change = self._solve_compiled(fast, past, batch, log_y, nearest, visual, prior)
+            var0, edge, settings = anchor_variance(batch), self._edge(visual), self._settings(visual, prior, batch.head)
+            z, scores, change = fast.solve(x, log_y, batch.head, var0, nearest, edge, settings, memory=past)
         else:
             with recommending(x) if self.compiled else nullcontext():
                 z, scores, change = self._solve(past, batch, log_y, nearest, visual, prior)
         honest, heat = tempered(scores, z, batch, compiled=self.compiled) if self.honest else (z, 1.0)
         info = {
             **outcome(change, self.iterations, SETTLED),
-            "effective_classes": effective_classes(z.sum(dim=0)),
-            "classes_by_text": evidence.classes,
-            "trust": visual,
-            "trust_zero_shot": decided,
+            **_told(z.sum(dim=0), evidence, visual, decided),
             **({"heat": heat} if self.honest else {}),
             **nearest.info,
         }
@@ -257,19 +271,16 @@ class Kedge(Configured):
         """The guard: `decided` and v."""
         return (e.decided, e.decided * smooth((e.agreement - 0.1) / 0.4)) if self.guard else (1.0, 1.0)
 
-    def _solve_compiled(
-        self,
-        fast: ModuleType,
-        past: State,
-        batch: Batch,
-        log_y: Tensor,
-        nearest: Neighbours,
-        visual: float,
-        prior: Prior,
-    ) -> tuple[Tensor, Tensor, float]:
-        """`_solve` in one compiled call."""
+    def _weights(self, raw: Evidence, evidence: Evidence, n: int, k: int) -> tuple[float, float, Prior]:
+        """`decided`, v and the prior, from the evidence before and after the bias step."""
+        decided, visual = self._trust(evidence)
+        prior = Prior.of(evidence._replace(decided=decided, share=raw.share), n, k)
+        return decided, visual, prior if self.presence else prior._replace(weight=0.0)
+
+    def _settings(self, visual: float, prior: Prior, head: TextHead) -> Settings:
+        """As the compiled solver and the one by lists take them."""
         cooling = visual / self.temperature
-        settings = fast.Settings(
+        return Settings(
             alpha=self.alpha,
             cooling=cooling,
             soft=True,
@@ -281,20 +292,42 @@ class Kedge(Configured):
             floor=prior.floor,
             size=prior.size,
             leave_one_out=self.leave_one_out,
-            own=prior.weight * cooling * batch.head.d if self.leave_one_out else 0.0,
+            own=prior.weight * cooling * head.d if self.leave_one_out else 0.0,
             reliance=RELIANCE,
         )
-        found: tuple[Tensor, Tensor, float] = fast.solve(
-            batch.features,
-            log_y,
-            batch.head,
-            anchor_variance(batch),
-            nearest,
-            self._edge(visual),
-            settings,
-            memory=past,
-        )
-        return found
+
+    def solve(self, parts: Parts, head: TextHead) -> dict[str, Any]:
+        """Solve images in parts, by lists of candidates."""
+        return {**self._solve_parts(parts, head, {}), **self._temper(parts)}
+
+    def _step_in_lists(self, state: State | None, past: State, batch: Batch) -> Step:
+        """`step` where n×k is too large for the dense solver."""
+        nearest = batch.nearest(self.neighbours, search=self.search, compiled=self.compiled)
+        parts, only = joint.of_batch(batch, nearest)
+        info = {**self._solve_parts(parts, batch.head, past), **nearest.info}
+        after = remembered(state, batch.features, only.dense(), info["trust"], batch.known) if state else {}
+        info.update(self._temper(parts))
+        return Step(after, only.dense(), info)
+
+    def _solve_parts(self, parts: Parts, head: TextHead, past: State) -> dict[str, Any]:
+        """The solve up to the temperature, and what to say of it."""
+        info, found, k = joint.link(parts), joint.survey(parts, head), head.k
+        var0, n = found.var0, found.n
+        if n == 1 or k == 1:
+            evidence, decided, visual, prior = NOTHING, 0.0, 0.0, Prior(1.0, 1.0, 0.0)
+        else:
+            evidence = raw = Evidence.of_parts(parts, found, self.neighbours)
+            if self.bias and (w := self._bias_weight(raw, n, k)) > 0:
+                found = joint.survey(parts, head, w * log_mean(found.y))
+                evidence = Evidence.of_parts(parts, found, self.neighbours)
+            decided, visual, prior = self._weights(raw, evidence, n, k)
+        settings, edge = self._settings(visual, prior, head), self._edge(visual)
+        info |= joint.solve(parts, head, found, var0, settings, edge, name="kedge", compiled=self.compiled, past=past)
+        return {**info, **_told(joint.mass(parts), evidence, visual, decided)}
+
+    def _temper(self, parts: Parts) -> dict[str, float]:
+        """The temperature, after the solve."""
+        return {"heat": joint.temper(parts, self.compiled)} if self.honest else {}
 
     def _edge(self, visual: float) -> float:
         """G = v λ/(2m)·(W + Wᵀ): what similarities are multiplied with."""
@@ -342,8 +375,22 @@ class Kedge(Configured):
 
 def unbiased(log_y: Tensor, w: float) -> Tensor:
     """The bias step: log softmax( log ŷ − w log mean_i ŷ_i ), n×k. A class that no image can be of stays so."""
-    mean = log_y.exp().mean(dim=0).clamp_min_(torch.finfo(log_y.dtype).tiny)  # 0 has no logarithm
-    return torch.log_softmax(log_y - w * mean.log_(), dim=1)
+    return torch.log_softmax(log_y - w * log_mean(log_y.exp().mean(dim=0)), dim=1)
+
+
+def log_mean(mean: Tensor) -> Tensor:
+    """log mean_i ŷ_i, k; 0 has no logarithm."""
+    return mean.clamp_min(torch.finfo(mean.dtype).tiny).log()
+
+
+def _told(mass: Tensor, evidence: Evidence, visual: float, decided: float) -> dict[str, float]:
+    """What `info` says of the evidence, and of Σ_i z_ik (k)."""
+    return {
+        "effective_classes": effective_classes(mass),
+        "classes_by_text": evidence.classes,
+        "trust": visual,
+        "trust_zero_shot": decided,
+    }
 
 
 def smooth(u: float) -> float:

@@ -44,9 +44,10 @@ from ..features.text_head import TextHead
 from .contract import Batch, State, Step, Traits
 from .settings import Configured, setting
 from .solve.cache import Memory, entropy
+from .solve.discriminant import Discriminant, ridge
+from .solve.online import copied
 
 MINIMUM = 2  # images that a class needs for a mean
-NO_SPREAD = 1e-9  # tr(S) of unit features below this is rounding error
 
 
 @dataclass(frozen=True)
@@ -69,20 +70,20 @@ class OGA(Configured):
         """Store and label a batch."""
         assert state is not None
         x, log_y = batch.features, batch.log_zero_shot
-        memory = Memory.of(state, "memory")
+        now = copied(state)
+        memory = Memory.of(now, "memory")
         h, classes = entropy(log_y), log_y.argmax(dim=1)
         informative = h < math.log(batch.head.k)
         stored = x.half().to(x.dtype) if self.half_memory else x
         memory.take(classes[informative], h[informative], features=stored[informative])
-        mu, precision = self.gaussians(memory.state("memory"), batch.head)
+        mu, precision = self.gaussians(now, batch.head)
         if precision is None:
             z = log_y.exp()
         else:
-            scaled = mu @ precision  # log N(x; μ, Σ) = x·Σ⁻¹μ − ½ μ·Σ⁻¹μ + a term equal for all classes
-            log_p = (x.to(mu.dtype) @ scaled.T).sub_((mu * scaled).sum(dim=1), alpha=0.5)
+            log_p = Discriminant.with_weights(mu, mu @ precision).log_density(x.to(mu.dtype))
             z = torch.softmax(log_y + self.tau * log_p, dim=1).to(x.dtype)
         info = {"remembered": int(memory.filled.sum()), "gaussian": precision is not None}
-        return Step(memory.state("memory"), z, info)
+        return Step(now, z, info)
 
     def gaussians(self, state: State, head: TextHead) -> tuple[Tensor, Tensor | None]:
         """μ (k×d) and Σ⁻¹ (d×d; None if S is 0) of the features in a state, in float64 where the device has it."""
@@ -94,13 +95,10 @@ class OGA(Configured):
         away = (f - mu[:, None])[filled]  # m×d
         away = away - away.mean(dim=0)
         m, d = away.shape
-        if m < 2:
-            return mu, None
         scatter = away.T @ away  # (m − 1) S
-        trace = float(scatter.trace()) / (m - 1)
-        if trace < NO_SPREAD:
+        covariance = ridge(scatter, m)
+        if covariance is None:
             return mu, None
         if m > 4 * d:
             return mu, torch.linalg.pinv(scatter / (m - 1), hermitian=True)
-        ridge = scatter + trace * torch.eye(d, dtype=full, device=f.device)
-        return mu, d * torch.cholesky_inverse(torch.linalg.cholesky(ridge))
+        return mu, torch.cholesky_inverse(torch.linalg.cholesky(covariance))

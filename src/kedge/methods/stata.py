@@ -48,17 +48,18 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from ..errors import SettingError
 from ..features.text_head import TextHead
 from ..progress import track
 from .contract import Batch, State, Step, Traits
 from .settings import Configured, setting
-from .solve.candidates import DENSE_ENTRIES
-from .solve.candidates import solve as in_lists
 from .solve.compiling import compiled_form, recommending
-from .solve.em import SETTLED, active_classes, hard_counts, outcome, released_variance, run, z_step
+from .solve.em import SETTLED, Settings, active_classes, hard_counts, outcome, released_variance, run, z_step
 from .solve.gaussian import Features, anchor_divergence, anchor_variance, anchored_fit, text_distances
 from .solve.graph import GramGraph, NeighbourGraph
+from .solve.joint import DENSE_ENTRIES, link, of_batch, solve, survey
 from .solve.neighbours import Neighbours
+from .solve.parts import Parts
 
 NEARLY_EMPTY = 1e-6  # images: with soft counts the compiled solver leaves a class with less on its anchor
 
@@ -123,13 +124,13 @@ class StatA(Configured):
         x, head = batch.features, batch.head
         nearest = self._nearest(batch) if self.graph == "neighbours" else None
         found = nearest.info if nearest else {}
-        if nearest and self.tol == 0 and not (self.objective or self.released_variance):
+        if nearest and not self._plain:
             if len(x) * head.k > DENSE_ENTRIES:
-                z, info = in_lists(batch, NeighbourGraph.of(nearest, self._edge), **self._equations())
-                return Step(None, z, {**info, **found})
+                parts, only = of_batch(batch, nearest)
+                info = self.solve(parts, head)
+                return Step(None, only.dense(), {**info, **found})
             if fast := self._compiled(batch):
-                present = NEARLY_EMPTY if self.beta == "soft" else 0.0
-                settings = fast.Settings(**self._equations(), present=present)
+                settings = self._settings(NEARLY_EMPTY if self.beta == "soft" else 0.0)
                 log_y, var0 = batch.log_zero_shot, anchor_variance(batch)
                 later = head.unit if self.unit_means and head.unit is not head else None
                 z, scores, change = fast.solve(x, log_y, head, var0, nearest, self._edge, settings, later=later)
@@ -152,16 +153,44 @@ class StatA(Configured):
         fast = compiled_form("compiled", batch.features) if self.compiled else None
         return fast if fast and fast.suits(len(batch.features), batch.head.k, batch.head.d) else None
 
-    def _equations(self) -> dict[str, Any]:
-        """The settings that the compiled solver and the one with candidates take."""
-        return {
-            "alpha": self.alpha,
-            "soft": self.beta == "soft",
-            "cooling": 1 / self.temperature,
-            "unit_means": self.unit_means,
-            "iterations": self.iterations,
-            "z_steps": self.z_steps,
-        }
+    @property
+    def _plain(self) -> bool:
+        """Is something asked for that only the plain form has?"""
+        return self.tol > 0 or self.objective or self.released_variance
+
+    def _settings(self, present: float = 0.0) -> Settings:
+        """As the compiled solver and the one by lists take them."""
+        return Settings(
+            alpha=self.alpha,
+            cooling=1 / self.temperature,
+            soft=self.beta == "soft",
+            unit_means=self.unit_means,
+            iterations=self.iterations,
+            z_steps=self.z_steps,
+            present=present,
+        )
+
+    def solve(self, parts: Parts, head: TextHead) -> dict[str, Any]:
+        """Solve images in parts, by lists of candidates."""
+        if self._plain or self.graph == "dense":
+            raise SettingError(
+                "stata by lists of candidates has no tol, objective, released_variance and dense graph. Leave them out."
+            )
+        crossing = link(parts)
+        found = survey(parts, head)
+        later = head.unit.features if self.unit_means else None
+        info = solve(
+            parts,
+            head,
+            found,
+            found.var0,
+            self._settings(),
+            self._edge,
+            name="StatA",
+            compiled=self.compiled,
+            later=later,
+        )
+        return {**info, **crossing}
 
     @torch.no_grad()
     def iterate(self, batch: Batch, nearest: Neighbours | None = None) -> Iterator[Iterate]:

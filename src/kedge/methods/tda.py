@@ -34,24 +34,23 @@ Deviations
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from ..features.text_head import TextHead
-from .contract import Batch, State, Step, Traits
-from .settings import Configured, setting
-from .solve.cache import Memory, entropy, turns
+from .contract import Batch, State, Traits
+from .settings import setting
+from .solve.cache import Memory, entropy
+from .solve.online import Online, turns
 
 
 @dataclass(frozen=True)
-class TDA(Configured):
-    """TDA; the defaults are the authors' for ImageNet, with the protocol of the StatA paper."""
-
-    name: ClassVar[str] = "tda"
-    traits: ClassVar[Traits] = Traits(paper="TDA", year=2024, scope="batch", memory="stream")
+class Caches(Online):
+    """The two caches: their settings, and the score of the negative one. BoostAdapter has them too."""
 
     positive_slots: int = setting(3, "images per class in the positive cache", low=1, high=1000)
     positive_weight: float = setting(2.0, "a₊, weight of the positive cache", low=0, high=1e6)
@@ -67,7 +66,6 @@ class TDA(Configured):
     entropy_high: float = setting(0.5, "and below this", low=0, high=1.0)
     possible_low: float = setting(0.03, "possible classes of a negative entry have ŷ above this", low=0, high=1.0)
     possible_high: float = setting(1.0, "and below this", low=0, high=1.0)
-    protocol: Literal["batch", "image"] = setting("batch", "store the batch, then label it; or image by image")
 
     def init(self, head: TextHead) -> State | None:
         """Two empty caches."""
@@ -76,38 +74,53 @@ class TDA(Configured):
         negative = Memory.empty(head.k, self.negative_slots, features=t[0], possible=t[:, 0])
         return positive.state("positive") | negative.state("negative")
 
-    def step(self, state: State | None, batch: Batch) -> Step:
-        """Store and label a batch."""
-        assert state is not None
-        x, log_y = batch.features, batch.log_zero_shot
-        positive, negative = Memory.of(state, "positive"), Memory.of(state, "negative")
-        y, h, classes = log_y.exp(), entropy(log_y), log_y.argmax(dim=1)
-        bits = math.log2(batch.head.k)
+    def info(self, now: State) -> dict[str, Any]:
+        """How many images each cache holds."""
+        positive, negative = Memory.of(now, "positive"), Memory.of(now, "negative")
+        return {"cached": int(positive.filled.sum()), "cached_negative": int(negative.filled.sum())}
+
+    def doubts(self, log_y: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Who enters the negative cache (n), and the classes it may belong to, as 0 or 1 (n×k)."""
+        y, bits = log_y.exp(), math.log2(log_y.shape[1])
         unsure = (h > self.entropy_low * bits) & (h < self.entropy_high * bits)
-        possible = ((y > self.possible_low) & (y < self.possible_high)).to(x.dtype)
-        z = torch.empty_like(log_y)
+        return unsure, ((y > self.possible_low) & (y < self.possible_high)).to(y.dtype)
+
+    def against(self, x: Tensor, cache: Memory) -> Tensor:
+        """Σ_j exp(−b₋(1 − x·f_j)) 1[k is possible for j], n×k; an empty slot has no possible class."""
+        slots = zip(cache.entries["features"].unbind(1), cache.entries["possible"].unbind(1), strict=True)
+        terms = (affinity(x, keys, self.negative_sharpness) @ possible for keys, possible in slots)
+        return sum(terms, start=x.new_zeros(()))
+
+
+@dataclass(frozen=True)
+class TDA(Caches):
+    """TDA; the defaults are the authors' for ImageNet, with the protocol of the StatA paper."""
+
+    name: ClassVar[str] = "tda"
+    traits: ClassVar[Traits] = Traits(paper="TDA", year=2024, scope="batch", memory="stream")
+
+    protocol: Literal["batch", "image"] = setting("batch", "store the batch, then label it; or image by image")
+
+    def walk(self, now: dict[str, Tensor], batch: Batch) -> Iterator[Tensor]:
+        """Store the images of each turn, then score them."""
+        x, log_y = batch.features, batch.log_zero_shot
+        positive, negative = Memory.of(now, "positive"), Memory.of(now, "negative")
+        h, classes = entropy(log_y), log_y.argmax(dim=1)
+        unsure, possible = self.doubts(log_y, h)
         for rows in turns(len(x), self.protocol):
             positive.take(classes[rows], h[rows], features=x[rows])
             u = unsure[rows]
             negative.take(classes[rows][u], h[rows][u], features=x[rows][u], possible=possible[rows][u])
             logits = log_y[rows] + self.positive_weight * self._for(x[rows], positive)
-            z[rows] = torch.softmax(logits - self.negative_weight * self._against(x[rows], negative), dim=1)
-        info = {"cached": int(positive.filled.sum()), "cached_negative": int(negative.filled.sum())}
-        return Step(positive.state("positive") | negative.state("negative"), z, info)
+            yield logits - self.negative_weight * self.against(x[rows], negative)
 
     def _for(self, x: Tensor, cache: Memory) -> Tensor:
         """Σ_{j in class k} exp(−b₊(1 − x·f_j)), n×k; one slot at a time, so that no array is larger."""
         slots = zip(cache.entries["features"].unbind(1), cache.filled.unbind(1), strict=True)
-        terms = (_affinity(x, keys, self.positive_sharpness) * filled for keys, filled in slots)
-        return sum(terms, start=x.new_zeros(()))
-
-    def _against(self, x: Tensor, cache: Memory) -> Tensor:
-        """Σ_j exp(−b₋(1 − x·f_j)) 1[k is possible for j], n×k; an empty slot has no possible class."""
-        slots = zip(cache.entries["features"].unbind(1), cache.entries["possible"].unbind(1), strict=True)
-        terms = (_affinity(x, keys, self.negative_sharpness) @ possible for keys, possible in slots)
+        terms = (affinity(x, keys, self.positive_sharpness) * filled for keys, filled in slots)
         return sum(terms, start=x.new_zeros(()))
 
 
-def _affinity(x: Tensor, keys: Tensor, sharpness: float) -> Tensor:
+def affinity(x: Tensor, keys: Tensor, sharpness: float) -> Tensor:
     """exp(−b(1 − x·f)), n×m, for n×d images and m×d keys."""
     return torch.exp_((x @ keys.T).sub_(1).mul_(sharpness))

@@ -33,6 +33,11 @@ def badge(simulated: bool) -> str:
     return f" {SIMULATED}" if simulated else ""
 
 
+def scrolling(content: str, name: str) -> str:
+    """A box that scrolls sideways where its content is wider than the window; name: for screen readers."""
+    return f'<div class="box"><div class="scroll" tabindex="0" role="group" aria-label="{name}">{content}</div></div>'
+
+
 def table(caption: str, columns: Sequence[Column], rows: Iterable[str], style: str = "") -> str:
     """A table in a scrolling box, with headers that sort. rows: complete `<tr>` elements."""
     heads = "".join(
@@ -40,10 +45,10 @@ def table(caption: str, columns: Sequence[Column], rows: Iterable[str], style: s
         f'<button type="button">{escaped(shortened(name, NAME_SHOWN))}</button></th>'
         for name, kind in columns
     )
-    return (
-        '<div class="box"><div class="scroll" tabindex="0" role="group" aria-label="scrollable table">'
+    return scrolling(
         f'<table class="{style}"><caption><span>{caption}</span></caption>'
-        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></div>"
+        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>",
+        "scrollable table",
     )
 
 

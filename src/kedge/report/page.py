@@ -12,7 +12,7 @@ from .comparison import comparison
 from .contents import Entry, Part, contents
 from .drawing import PALETTE
 from .headline import heading, opening
-from .html_tables import escaped
+from .html_tables import escaped, scrolling
 from .provenance import failures, provenance
 from .scores import Results
 from .section import Placed, section
@@ -61,7 +61,7 @@ def page(results: Results, pictures: Sequence[Sequence[Placed]], sheets: Mapping
 
 def _sheet(number: int, title: str, path: Path) -> Part:
     png = base64.b64encode(path.read_bytes()).decode()
-    picture = f'<img alt="{escaped(title)}" src="data:image/png;base64,{png}">'
+    picture = scrolling(f'<img alt="{escaped(title)}" src="data:image/png;base64,{png}">', "scrollable picture")
     entry = Entry(f"sheet-{number}", escaped(title))
     return Part(
         entry, f'<section id="{entry.id}"><h2>{entry.name}</h2><figure class="sheet">{picture}</figure></section>'

@@ -64,13 +64,24 @@ floating-point rounding.</p>
 
 def _feature_files(records: Sequence[Record]) -> str:
     found = sorted(
-        {(r.dataset, r.encoder, r.classes, r.simulated, r.features_hash) for r in records if r.features_hash}
+        {
+            (r.dataset, r.encoder, r.classes, r.simulated, r.precision, r.features_hash)
+            for r in records
+            if r.features_hash
+        }
     )
-    columns: list[Column] = [("dataset", "text"), ("encoder", "text"), ("classes", "number"), ("sha256", "text")]
+    columns: list[Column] = [
+        ("dataset", "text"),
+        ("encoder", "text"),
+        ("classes", "number"),
+        ("precision of the encoder", "text"),
+        ("sha256", "text"),
+    ]
     rows = (
         f"<tr><td>{escaped(dataset)}{badge(simulated)}</td><td>{escaped(encoder)}</td>"
-        f'<td data-value="{classes}">{classes}</td><td class="long"><code>{escaped(sha256)}</code></td></tr>'
-        for dataset, encoder, classes, simulated, sha256 in found
+        f'<td data-value="{classes}">{classes}</td><td class="long">{escaped(precision) or "not recorded"}</td>'
+        f'<td class="long"><code>{escaped(sha256)}</code></td></tr>'
+        for dataset, encoder, classes, simulated, precision, sha256 in found
     )
     return table("Feature files. Equal hashes mean equal features, text prototypes and labels.", columns, rows, "words")
 

@@ -194,6 +194,7 @@ def _facts(path: Path, bench: Bench) -> FeatureFile:
         dataset=images.name,
         encoder=bench.encoder,
         weights="",
+        precision="",
         images=len(images),
         classes=len(images.class_names),
         present=len(set(images.labels or ())),

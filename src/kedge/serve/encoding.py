@@ -17,6 +17,7 @@ from pathlib import Path
 
 from .. import progress
 from ..errors import InputError, KedgeError
+from ..features.checked_encoder import same_precision
 from ..features.encode import Encoded
 from ..features.extract import extract
 from ..features.feature_set import FeatureSet
@@ -150,13 +151,13 @@ class Encoding:
                     def note(batch: Encoded, head: TextHead) -> None:
                         skipped.update((fresh[i], reason) for i, reason in batch.skipped)
 
-                    new = None
+                    old, new = FeatureSet.load(self.task.work.features), None
                     try:
-                        new = self._encoded(some, self.task.work.new_features, note)
+                        new = self._encoded(some, self.task.work.new_features, note, old)
                     except InputError:
                         if len(skipped) < len(fresh):  # else none of them can be read
                             raise
-                    self.workspace.open(self._join(FeatureSet.load(self.task.work.features), new, skipped))
+                    self.workspace.open(self._join(old, new, skipped))
                     progress.notice(f"{count(len(fresh) - len(skipped), 'new image')} labelled")
                 self.look()
         except _Stopped:
@@ -170,9 +171,17 @@ class Encoding:
         finally:
             self._working.release()
 
-    def _encoded(self, images: ImageSet, out: Path, each: Callable[[Encoded, TextHead], None]) -> FeatureSet:
-        """Encode images into a file, or go on with that."""
+    def _encoded(
+        self,
+        images: ImageSet,
+        out: Path,
+        each: Callable[[Encoded, TextHead], None],
+        more: FeatureSet | None = None,
+    ) -> FeatureSet:
+        """Encode images into a file, or go on with that; more: in the precision of these features."""
         encoder = self.task.load()
+        if more is not None:
+            encoder = same_precision(encoder, more, self._listed())
         journal = self.workspace.journal
         about = journal.about()
         if about is not None and about.weights_sha256 is None:
@@ -190,6 +199,8 @@ class Encoding:
             out=out,
             templates=self.task.templates,
             workers=self.workers,
+            precision=self.task.precision,
+            keep_precision=self.task.keep_precision,
             force=True,
             each=watched,
         )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
+from ..features.extract import check_same_encoder
 from ..features.feature_set import FeatureSet
 from ..images.image_set import ImageSet
 
@@ -15,6 +16,8 @@ def joined(old: FeatureSet, new: FeatureSet | None, skipped: Mapping[str, str], 
 
     skipped: further images that cannot be read. images: what is in the folder now, with labels if they are known.
     """
+    if new is not None:
+        check_same_encoder(old, new)
     rows, paths = [old.image_features], list(old.paths or ())
     if new is not None:
         there, new_paths = set(paths), new.paths or ()

@@ -22,8 +22,8 @@ from ..features.extract import check_same_encoder
 from ..features.feature_set import FeatureSet
 from ..features.image_source import encoder_name, find_images, image_root
 from ..images.class_names import class_names
-from ..images.image_set import ImageSet
-from ..images.sources import FEATURES, image_set
+from ..images.image_set import ImageSet, is_features
+from ..images.sources import image_set
 from ..methods.contract import Method
 from ..methods.registry import build
 from ..words import first_few
@@ -44,6 +44,8 @@ class Task:
     templates: tuple[str, ...]
     encoder: str  # its name
     load: LazyEncoder
+    precision: str  # see `extract`
+    keep_precision: bool
     method: Method
     work: WorkFolder
     images: ImageSet | None  # as they were found now; None: those of a feature file
@@ -62,6 +64,8 @@ class Options:
     images: Path | None = None  # the folder of a feature file's images
     method: str = "kedge"
     device: str = "auto"
+    precision: str | None = None  # in which images are encoded; "auto" if nothing is said
+    keep_precision: bool = False
 
 
 def open_task(
@@ -85,7 +89,7 @@ def open_task(
     other = about is not None and about.source != str(source) and os.path.exists(about.source)
     if about is not None and begun and not moved and other:
         raise SettingError(f"{work.path} has the work on {about.source}. Name another folder: --work DIR.")
-    if source.suffix.lower() in FEATURES:
+    if is_features(source):
         task = _of_features(source, work, about if begun else None, options, method)
     else:
         task = _of_images(source, work, about, options, method, strangers, begun)
@@ -106,7 +110,8 @@ def _method(name: str) -> Method:
 
 
 def _of_features(source: Path, work: WorkFolder, about: About | None, options: Options, method: Method) -> Task:
-    for option, value in (("--classes", options.classes), ("--templates", options.templates)):
+    own = {"--classes": options.classes, "--templates": options.templates, "--precision": options.precision}
+    for option, value in own.items():
         if value is not None:
             raise SettingError(f"{option} is for images; {source} is a feature file, which has its own. Leave it out.")
     features = FeatureSet.load(source)
@@ -135,6 +140,8 @@ def _of_features(source: Path, work: WorkFolder, about: About | None, options: O
         templates=templates,
         encoder=features.encoder,
         load=LazyEncoder(load),
+        precision=options.precision or "auto",
+        keep_precision=options.keep_precision,
         method=method,
         work=work,
         images=None,
@@ -180,6 +187,8 @@ def _of_images(
         templates=templates or as_templates(found.template or PLAIN_TEMPLATE),
         encoder=encoder,
         load=LazyEncoder(load),
+        precision=options.precision or "auto",
+        keep_precision=options.keep_precision,
         method=method,
         work=work,
         images=found,

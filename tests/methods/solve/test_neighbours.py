@@ -165,7 +165,7 @@ def test_approximate_of_few(n: int, compiled: bool) -> None:
 
 @pytest.mark.parametrize("compiled", FORMS)
 def test_who_finds_too_few_looks_everywhere(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "_lists_to_visit", lambda *_: 1)  # of six lists, none of which has 30 others
+    monkeypatch.setattr(search, "lists_to_visit", lambda *_: 1)  # of six lists, none of which has 30 others
     x = rows(40, 12)
     found = nearest_neighbours(x, 30, search="approximate", compiled=compiled)
     torch.testing.assert_close(found.similarity.double(), brute_force(x, 30)[0], atol=1e-6, rtol=0)

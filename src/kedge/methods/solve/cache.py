@@ -7,9 +7,7 @@ entropy of all seen (the earlier one of two equals), so a whole batch can enter 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -19,14 +17,6 @@ from ...memory import check_memory
 from ...words import count
 from ..contract import State
 
-Protocol = Literal["batch", "image"]  # who is remembered before who is labelled
-
-
-def turns(n: int, protocol: Protocol) -> Iterator[slice]:
-    """Slices of rows that enter the memory together and are then labelled: the whole batch, or image by image."""
-    size = n if protocol == "batch" else 1
-    return (slice(start, start + size) for start in range(0, n, size))
-
 
 def entropy(log_p: Tensor) -> Tensor:
     """H of each row in nats, n, for logarithms of probabilities (n×k)."""
@@ -35,10 +25,7 @@ def entropy(log_p: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Memory:
-    """L slots for each of k classes, in ascending order of entropy. A working copy: `take` writes to it.
-
-    A state is never written to: `of` copies one, and `state` gives the tensors away when the step is over.
-    """
+    """L slots for each of k classes, in ascending order of entropy. `take` writes to its tensors."""
 
     entropy: Tensor  # k×L; ∞ is an empty slot
     entries: dict[str, Tensor]  # each k×L×…, what is remembered of an image; 0 in an empty slot
@@ -62,8 +49,8 @@ class Memory:
 
     @classmethod
     def of(cls, state: State, name: str) -> Memory:
-        """A copy of the memory that a state holds under this name."""
-        mine = {key.removeprefix(f"{name}."): v.clone() for key, v in state.items() if key.startswith(f"{name}.")}
+        """The memory that a state holds under this name; it shares the state's tensors."""
+        mine = {key.removeprefix(f"{name}."): v for key, v in state.items() if key.startswith(f"{name}.")}
         return cls(mine.pop("entropy"), mine)
 
     def state(self, name: str) -> dict[str, Tensor]:
@@ -97,3 +84,8 @@ class Memory:
         which = torch.arange(len(touched), device=kept.device)[:, None]
         for name, new in entries.items():
             self.entries[name][touched] = beside(self.entries[name], new, 0)[which, kept]
+
+    def queue(self, classes: Tensor, **entries: Tensor) -> None:
+        """Remember m images of different classes, first in, first out: the age in images takes the entropy's place."""
+        self.entropy[classes] += 1
+        self.take(classes, self.entropy.new_zeros(len(classes)), **entries)

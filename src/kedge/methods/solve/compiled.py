@@ -50,6 +50,7 @@ from torch import Tensor
 
 from ...features.text_head import TextHead
 from .compiling import kernel, part
+from .em import Settings
 from .gaussian import VARIANCE_FLOOR
 from .neighbours import Neighbours
 
@@ -70,24 +71,6 @@ NEARLY_LINEAR = F(1e-3)  # times r b: z up to which the prior is taken to be lin
 CHUNK = 64  # classes that are looked through at one time
 PADDING = 64  # entries that keep short arrays of quotients apart, as loops must not depend on where they lie
 LOG2E, LN2_HIGH, LN2_LOW = F(1.44269504), F(0.693359375), F(-2.12194440e-4)
-
-
-class Settings(NamedTuple):
-    """The numbers of a solve; those with a default are kedge's."""
-
-    alpha: float
-    cooling: float  # 1/T
-    soft: bool  # counts are Σ_i z_ik
-    unit_means: bool
-    iterations: int
-    z_steps: int
-    present: float = 0.0  # a class with no more images than this is on its anchor
-    prior: float = 0.0  # ρ
-    floor: float = 1.0  # r b
-    size: float = 1.0  # b
-    leave_one_out: bool = False  # m = n_k − z_ik, else n_k
-    own: float = 0.0  # ρ d/T: what an image gets by being part of its own class
-    reliance: float = 0.0  # images of memory at most per image of the batch
 
 
 FLOATS = [name for name, kind in get_type_hints(Settings).items() if kind is float]

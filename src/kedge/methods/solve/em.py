@@ -8,7 +8,7 @@ and then fits its classes to z. They differ in p, and in how the classes are fit
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -22,6 +22,24 @@ from .neighbours import Neighbours
 
 RELEASED_CHUNK = 2500  # images per chunk in the program of StatA's authors
 SETTLED = 1e-3  # without a tolerance, a last change of z below this counts as converged
+
+
+class Settings(NamedTuple):
+    """The numbers of a solve by StatA or kedge, compiled or by lists; those with a default are kedge's."""
+
+    alpha: float
+    cooling: float  # 1/T
+    soft: bool  # counts are Σ_i z_ik
+    unit_means: bool
+    iterations: int
+    z_steps: int
+    present: float = 0.0  # a class with no more images than this is on its anchor
+    prior: float = 0.0  # ρ
+    floor: float = 1.0  # r b
+    size: float = 1.0  # b
+    leave_one_out: bool = False  # m = n_k − z_ik, else n_k
+    own: float = 0.0  # ρ d/T: what an image gets by being part of its own class
+    reliance: float = 0.0  # images of memory at most per image of the batch
 
 
 class Iterate(Protocol):
@@ -66,6 +84,13 @@ def z_step(z: Tensor, unary: Tensor, graph: NeighbourGraph | GramGraph) -> Tenso
 def hard_counts(z: Tensor) -> Tensor:
     """n_k: how many images have class k as their most probable one, k."""
     return torch.bincount(z.max(dim=1).indices, minlength=z.shape[1]).to(z.dtype)
+
+
+def log_presence(counts: Tensor, z: Tensor | float, weight: float, floor: float, size: float) -> Tensor:
+    """kedge's prior ρ log[(m + r b)/(m + b)], m = n_k − z_ik, for n_k and z_ik of any shapes that fit each other."""
+    m = (counts - z).clamp_min_(0)
+    total = m + size
+    return m.add_(floor).div_(total).log_().mul_(weight)
 
 
 def active_classes(counts: Tensor) -> tuple[Tensor, Tensor]:

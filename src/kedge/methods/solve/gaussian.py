@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ...arrays import row_blocks, unit, wide
+from ...arrays import Stacked, row_blocks, unit, wide
 from ..contract import Batch
 
 SUM_BLOCK = 128  # classes summed in float32 before the sum goes on in float64
@@ -46,7 +46,7 @@ class Block(NamedTuple):
 class Features:
     """n×d features as φ = [x − centre, (x − centre)²], in blocks of rows."""
 
-    x: Tensor  # n×d
+    x: Tensor | Stacked  # n×d
     centre: Tensor  # d
     rows: list[slice]
     only: Block | None  # if there is just one, it is kept
@@ -92,7 +92,7 @@ class Features:
         """log N(x_i; μ_k, σ²_k), n×k, but for what all classes share."""
         if self.only:
             return self.only.log_density(of)
-        out = self.x.new_empty(len(self.x), len(of.eta))
+        out = of.eta.new_empty(len(self.x), len(of.eta))
         for block in self.blocks():
             out[block.rows] = block.log_density(of)
         return out
@@ -140,17 +140,20 @@ def shared_variance(x: Tensor, mu: Tensor, y: Callable[[slice], Tensor]) -> Tens
     Long sums are in float64.
     """
     centre = x.mean(dim=0)
-    shift = mu - centre
-    square = shift * shift
     total = torch.zeros_like(centre, dtype=wide(x))
     for rows in row_blocks((len(x), 2 * len(centre) + len(mu))):
-        block, weights = x[rows] - centre, y(rows)
-        total += torch.addcmul(block * block, block, weights @ shift, value=-2).sum(dim=0, dtype=total.dtype)
-        mass = weights.sum(dim=0)
-        for start in range(0, len(mu), SUM_BLOCK):
-            classes = slice(start, start + SUM_BLOCK)
-            total += mass[classes] @ square[classes]
+        total += spread(x[rows] - centre, mu - centre, y(rows))
     return floored((total / len(x)).to(x.dtype))
+
+
+def spread(x: Tensor, mu: Tensor, y: Tensor) -> Tensor:
+    """Σ_ik y_ik (x_i − μ_k)², d, of a block of rows x (r×d), for y of r×k."""
+    total = torch.addcmul(x * x, x, y @ mu, value=-2).sum(dim=0, dtype=wide(x))
+    mass, square = y.sum(dim=0), mu * mu
+    for start in range(0, len(mu), SUM_BLOCK):
+        classes = slice(start, start + SUM_BLOCK)
+        total += mass[classes] @ square[classes]
+    return total
 
 
 def text_distances(x: Tensor, t: Tensor, log_y: Tensor) -> Tensor:

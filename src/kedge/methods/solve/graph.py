@@ -32,11 +32,14 @@ class NeighbourGraph:
     @classmethod
     def symmetric(cls, source: Tensor, target: Tensor, values: Tensor, nodes: int) -> NeighbourGraph:
         """W + Wᵀ, W the e weighted edges source → target among this many nodes."""
-        rows = torch.cat([source, target])
+        return cls.from_entries(torch.cat([source, target]), torch.cat([target, source]), values.repeat(2), nodes)
+
+    @classmethod
+    def from_entries(cls, rows: Tensor, columns: Tensor, values: Tensor, nodes: int) -> NeighbourGraph:
+        """The operator with these entries, in this many rows."""
         order = rows.argsort(stable=True)
         offsets = F.pad(torch.bincount(rows, minlength=nodes).cumsum(0), (1, 0))
-        columns = torch.cat([target, source])[order]
-        return cls(offsets.int(), columns.int(), values.repeat(2)[order])
+        return cls(offsets.int(), columns[order].int(), values[order])
 
     def __matmul__(self, z: Tensor) -> Tensor:
         # A weighted sum of rows of z per row of G: what an embedding bag computes, on every device.

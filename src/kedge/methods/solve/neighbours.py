@@ -76,7 +76,7 @@ def nearest_neighbours(x: Tensor, m: int, *, search: Search = "auto", compiled: 
         check_memory(n * m * GRAPH_BYTES, f"{m:,} neighbours of each of {n:,} images", SettingError)
     fast = compiled_form("compiled_neighbours", x) if compiled else None
     if search == "approximate" or (search == "auto" and n > EXACT_UP_TO):
-        return _approximate(x, m, fast.keep_best if fast else _keep_best)
+        return _approximate(x, m, best_keeper(x, compiled))
     return Neighbours(*(fast.exact(x, m) if fast else _among_all(x, torch.arange(n, device=x.device), m, _keep_best)))
 
 
@@ -123,13 +123,18 @@ class _Part(KeptNeighbours):
         place[rows] = torch.arange(len(rows), device=rows.device)
         indices, similarity = place[found.indices[rows]], found.similarity[rows]
         short = (indices < 0).any(dim=1).nonzero().squeeze(1)
-        fast = compiled_form("compiled_neighbours", self.x) if compiled else None  # as above: equals in the same order
-        keep_best = fast.keep_best if fast else _keep_best
+        keep_best = best_keeper(self.x, compiled)  # as above: equals in the same order
         indices[short], similarity[short] = _among_all(self.x, short, indices.shape[1], keep_best)
         return found._replace(indices=indices, similarity=similarity)
 
 
-def _empty_lists(n: int, m: int, like: Tensor) -> tuple[Tensor, Tensor]:
+def best_keeper(x: Tensor, compiled: bool = True) -> Keep:
+    """`_keep_best`, compiled if possible."""
+    fast = compiled_form("compiled_neighbours", x) if compiled else None
+    return fast.keep_best if fast else _keep_best
+
+
+def empty_lists(n: int, m: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Empty lists: indices −1 and the lowest similarity, n×m."""
     return torch.full((n, m), -1, device=like.device), torch.full((n, m), LOWEST, dtype=like.dtype, device=like.device)
 
@@ -147,7 +152,7 @@ def _keep_best(similarity: Tensor, rows: Tensor, columns: Tensor, indices: Tenso
 
 def _among_all(x: Tensor, rows: Tensor, m: int, keep_best: Keep) -> tuple[Tensor, Tensor]:
     """Exact neighbours of some images (r): indices and similarities, r×m."""
-    indices, values = _empty_lists(len(rows), m, x)
+    indices, values = empty_lists(len(rows), m, x)
     everyone = torch.arange(len(x), device=x.device)
     for start in track(range(0, len(rows), BLOCK_ROWS), "neighbours"):
         part = slice(start, start + BLOCK_ROWS)
@@ -164,15 +169,15 @@ def _approximate(x: Tensor, m: int, keep_best: Keep) -> Neighbours:
     sample = torch.randperm(len(x), generator=draw)[: 2 * SAMPLE].to(x.device)
     true_indices, true_values = _among_all(x, sample, m, keep_best)
     half = len(sample) // 2
-    centres = _centres(x, draw)
-    p = _lists_to_visit(x, centres, sample[:half], true_indices[:half])
+    centres = k_means(x[training_images(len(x), draw).to(x.device)], round(math.sqrt(len(x))), draw)
+    p = lists_to_visit(x[sample[:half]], x[true_indices[:half].flatten()], centres)
     if len(x) * p > INDEX_ENTRIES:  # such data has no lists: little work would be saved
         return Neighbours(*_among_all(x, torch.arange(len(x), device=x.device), m, keep_best))
-    nearest_centres = _nearest_centres(x, centres, p)
-    members = _by_list(nearest_centres[:, :1], len(centres))
-    visitors = _by_list(nearest_centres, len(centres))
+    visited = nearest_centres(x, centres, p)
+    members = _by_list(visited[:, :1], len(centres))
+    visitors = _by_list(visited, len(centres))
 
-    indices, values = _empty_lists(len(x), m, x)
+    indices, values = empty_lists(len(x), m, x)
     for inside, looking in track(list(zip(members, visitors, strict=True)), "neighbours"):
         for columns in torch.split(inside, BLOCK_COLUMNS):
             listed = x[columns].T
@@ -184,31 +189,41 @@ def _approximate(x: Tensor, m: int, keep_best: Keep) -> Neighbours:
     indices[short], values[short] = _among_all(x, short, m, keep_best)
 
     judges = slice(half, None)
-    found = values[sample[judges]] >= true_values[judges, -1:] - ROUNDING  # as near as a true one: ties are no loss
-    return Neighbours(indices, values, recall=float(found.double().mean()), exact=False)
+    return Neighbours(indices, values, recall=recall(values[sample[judges]], true_values[judges]), exact=False)
 
 
-def _centres(x: Tensor, draw: torch.Generator) -> Tensor:
-    """About √n unit vectors, l×d, by spherical k-means on a sample of x."""
-    lists = round(math.sqrt(len(x)))
-    seen = x[torch.randperm(len(x), generator=draw)[: TRAINING * lists].sort().values.to(x.device)]
-    centres = seen[torch.randperm(len(seen), generator=draw)[:lists].to(x.device)]
+def recall(found: Tensor, true: Tensor) -> float:
+    """The share of true neighbours that were found, from the similarities of both (s×m, falling)."""
+    return float((found >= true[:, -1:] - ROUNDING).double().mean())  # as near as a true one: ties are no loss
+
+
+def training_images(n: int, draw: torch.Generator) -> Tensor:
+    """The images out of n, ascending, that k-means sees for √n lists."""
+    return torch.randperm(n, generator=draw)[: TRAINING * round(math.sqrt(n))].sort().values
+
+
+def k_means(seen: Tensor, lists: int, draw: torch.Generator) -> Tensor:
+    """So many unit vectors, l×d, by spherical k-means on these images."""
+    centres = seen[torch.randperm(len(seen), generator=draw)[:lists].to(seen.device)]
     for _ in track(range(ROUNDS), "k-means"):
-        total = torch.zeros_like(centres).index_add_(0, _nearest_centres(seen, centres, 1).squeeze(1), seen)
+        total = torch.zeros_like(centres).index_add_(0, nearest_centres(seen, centres, 1).squeeze(1), seen)
         centres = torch.where(total.any(dim=1, keepdim=True), unit(total), centres)  # a centre without images stays
     return centres
 
 
-def _lists_to_visit(x: Tensor, centres: Tensor, images: Tensor, neighbours: Tensor) -> int:
-    """p: the smallest number of lists in which these images (s) find the share AIM of their true neighbours (s×m)."""
-    similarity = x[images] @ centres.T
-    home = _nearest_centres(x[neighbours.flatten()], centres, 1).view_as(neighbours)
+def lists_to_visit(x: Tensor, neighbours: Tensor, centres: Tensor) -> int:
+    """p: the smallest number of lists in which the images x (s×d) find the share AIM of their true neighbours.
+
+    neighbours: the features of those, sm×d.
+    """
+    similarity = x @ centres.T
+    home = nearest_centres(neighbours, centres, 1).view(len(x), -1)
     nearer = similarity[:, None] > similarity.gather(1, home)[..., None]  # s×m×lists: than the list it is in
     ranks = nearer.sum(dim=2).flatten().sort().values
     return int(ranks[math.ceil(AIM * len(ranks)) - 1]) + 1
 
 
-def _nearest_centres(x: Tensor, centres: Tensor, p: int) -> Tensor:
+def nearest_centres(x: Tensor, centres: Tensor, p: int) -> Tensor:
     """The p nearest centres of each image, the nearest first, n×p."""
     return torch.cat([(rows @ centres.T).topk(p, dim=1).indices for rows in torch.split(x, BLOCK_ROWS)])
 

@@ -32,8 +32,13 @@ SMALL = -1e-6  # of float32's digits, e to this is still less than 1
 
 def tempered(scores: Tensor, z: Tensor, batch: Batch, *, compiled: bool = True) -> tuple[Tensor, float]:
     """softmax(L_i/ϑ_i) (n×k), and the mean of ϑ; for scores L with z = softmax(L). compiled: if possible."""
+    return tempered_towards(batch.log_zero_shot.amax(dim=1).exp_(), scores, z, compiled=compiled)
+
+
+def tempered_towards(confidence: Tensor, scores: Tensor, z: Tensor, *, compiled: bool = True) -> tuple[Tensor, float]:
+    """The same for max_k ŷ_ik in `confidence` (n), where L and z (n×C) may leave out classes of no probability."""
     sure = z.amax(dim=1)
-    target = torch.minimum(0.5 * (sure + batch.log_zero_shot.amax(dim=1).exp_()), sure)
+    target = torch.minimum(0.5 * (sure + confidence), sure)
     if fast := compiled_form("compiled", scores) if compiled else None:
         cooled, cooling = fast.tempered(scores, target, COOLEST, FARTHEST, SMALL, NEWTON_STEPS)
     else:
