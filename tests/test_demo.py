@@ -213,6 +213,7 @@ class TestContactSheet:
         lines = [text for text, _ in written]
         assert lines[0] == "a $title$"
         assert lines[1].startswith(f"{int((before == after).sum())} of {CLASSES * EACH} labels did not change; ")
+        assert lines[1].endswith("in bold.")
         assert f"{int(corrected.sum())} corrected" in "\n".join(lines)
         assert f"{int(broken.sum())} broken" in "\n".join(lines)
         now = [colour for text, colour in written if text.startswith("now ")]
@@ -246,6 +247,8 @@ class TestContactSheet:
                 sizes.append(image.size)
         assert sizes[0][0] / 2 < sizes[1][0] < sizes[0][0] * 0.6
         assert sizes[1][1] > sizes[0][1]
+        with Image.open(tmp_path / "s.png") as image:
+            assert (np.asarray(image.convert("RGB"))[:, -8:] == 255).all()  # nothing is cut off
 
     def test_it_needs_images_and_labels(self, made: Demo, tmp_path: Path) -> None:
         from dataclasses import replace
