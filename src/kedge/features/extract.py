@@ -209,14 +209,24 @@ class _Task:
         encoder, check = checked_encoder(self.encoder, self.wanted, images, head, keep_precision, work.measured.check)
         if check != work.measured.check:
             work.start_over()  # its shards are not as this encoder would make them
+        if done := work.done():
+            progress.notice(f"continuing: {done:,} of {len(images):,} images are done")
         size = work.measured.batch_size if batch_size is None else batch_size
         if size is None:
             size = fastest(encoder, len(images) * max(1, views))
         maker = ShardMaker(
-            encoder, work.folder.absolute(), len(images), views, size, workers, self.seed, strict, stays=work.per_shard is not None
+            encoder=encoder,
+            folder=work.folder.absolute(),  # for other processes
+            images=len(images),
+            views=views,
+            batch_size=size,
+            workers=workers,
+            seed=self.seed,
+            strict=strict,
+            stays=work.per_shard is not None,
         )
         work.keep(Measured(size, check))
-        with progress.counting(len(images), "images", "images", work.done()) as advance:
+        with progress.counting(len(images), "images", "images", done) as advance:
             if map_shards is not None:
                 missing = work.missing(work.per_shard or _unit_size(len(images), images_together(size, views)))
                 for done in map_shards(maker, (Unit(part, images.part(part)) for part in missing), len(missing)):
