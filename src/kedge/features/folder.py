@@ -34,7 +34,7 @@ from ..ranges import whole
 from ..schema import Meta, Positive, Whole
 from ..tensor_files import check_names, check_path, load_tensors, save_tensors
 from ..words import count
-from .feature_set import FeatureSet, image_tensors, naming, stored_paths
+from .feature_set import FeatureSet, image_tensors, naming, recorded_precision, stored_paths
 from .shard import NAME, load_shard, save_shard, shard_name, shard_range, shards_in
 from .text_head import TextHead
 
@@ -169,6 +169,18 @@ class FeatureFolder:
     def shards(self) -> tuple[Shard, ...]:
         """The shards, in order; each is opened by `open`."""
         return tuple(Shard(self, entry) for entry in self.entries)
+
+    @property
+    def precision(self) -> str:
+        """See `FeatureSet.precision`."""
+        return recorded_precision(self.provenance)
+
+    def zero_shot_accuracy(self) -> float | None:
+        """See `FeatureSet.zero_shot_accuracy`; opens one shard after the other, which checks them all."""
+        right = 0.0
+        for shard in track(self.shards, "shards"):
+            right += len(shard) * (shard.open().zero_shot_accuracy() or 0.0)
+        return right / len(self) if self.columns.labels else None
 
     def gather(self) -> FeatureSet:
         """All images in memory, as one FeatureSet: the one that was split."""
