@@ -132,6 +132,10 @@ RawCsv = Annotated[
         "--raw-csv", help="Leave text in CSV as it is; by default ' comes before a leading = + - @, tab, return."
     ),
 ]
+Cluster = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Work on a cluster of Ray: host:port, or auto for the one on this machine."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors on stderr.")]
 
 
