@@ -181,7 +181,13 @@ def adapt(
     from ..methods.settings import parse, settings_of
 
     if label_folder is not None:
-        others = {"classes": classes, "encoder": encoder, "templates": templates, "views": views, "present": present}
+        others: dict[str, Any] = {
+            "classes": classes,
+            "encoder": encoder,
+            "templates": templates,
+            "views": views,
+            "present": present,
+        }
         others |= {"absent": absent, "reject": reject, "review": review, "classes_out": classes_out, "images": images}
         others |= {"sort_into": sort_into, "keep_features": keep_features, "image_url": image_url}
         others |= {"batch_size": batch_size, "workers": workers, "precision": precision}
