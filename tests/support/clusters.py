@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from torch import Tensor
 
 from kedge import Batch, Step, ZeroShot
@@ -49,6 +52,17 @@ class SlowZeroShot(ZeroShot):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(self.pause)
         return super().step(state, batch)
+
+
+MATRIX = pytest.mark.skipif(
+    "KEDGE_CLUSTER_MATRIX" not in os.environ, reason="one failure of each kind: make test-cluster"
+)
+
+
+def started(program: str, *arguments: object) -> subprocess.Popen[bytes]:
+    """A process that runs this program, and finds what this one finds."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)], env=environment)
 
 
 def noted(pids: Path) -> None:
