@@ -19,8 +19,7 @@ def nodes() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     small = {"num_cpus": 1, "object_store_memory": 100 << 20}
-    noticed_soon = {"health_check_period_ms": 500, "health_check_failure_threshold": 4}  # that a node is lost
-    cluster = Cluster(initialize_head=True, head_node_args={**small, "_system_config": noticed_soon})
+    cluster = Cluster(initialize_head=True, head_node_args=small)
     for _ in range(2):
         cluster.add_node(**small)
     ray.init(address=cluster.address, log_to_driver=False)

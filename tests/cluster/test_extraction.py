@@ -17,6 +17,7 @@ from kedge.features.folder import FeatureFolder
 from pictures import save_pictures
 
 OPTIONS: dict[str, Any] = {"batch_size": 4, "workers": 1}
+SHARDS = {**OPTIONS, "images_per_shard": 4}
 IMAGES = 24
 
 
