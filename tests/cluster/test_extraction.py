@@ -74,7 +74,7 @@ def test_a_lost_worker_or_node_loses_nothing(nodes: Any, images: Path, tmp_path:
             if len(made) == 1 and lost == "worker":
                 os.kill(first_pid(pids), signal.SIGKILL)
             elif len(made) == 1:
-                nodes.remove_node(nodes.list_all_nodes[-1], allow_graceful=False)
+                nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
             yield done
 
     try:
@@ -101,6 +101,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from clusters import slow_encoder
+from kedge.cluster.connect import connected
 from kedge.cluster.extraction import map_shards
 from kedge.features.extract import extract_folder
 address, images, out, pids = sys.argv[1:]
