@@ -48,6 +48,7 @@ def test_a_file_is_that_of_one_machine(nodes: Any, images: Path, tmp_path: Path)
     assert str(os.getpid()) not in (tmp_path / "there").read_text().split()
 
 
+@MATRIX
 def test_what_cannot_be_read_is_an_error_of_one_line_if_strict(nodes: Any, images: Path, tmp_path: Path) -> None:
     encoder = slow_encoder(tmp_path / "there", 0)
     with pytest.raises(FileError, match=r"^image 12 of 24: .*green/3\.png is not an image") as caught:

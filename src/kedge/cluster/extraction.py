@@ -80,10 +80,11 @@ def _alive(ray: Any) -> list[Any]:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The error of kedge in a worker that ended the work; or else this one."""
+    """The error of kedge in a worker that ended the work, without Ray's around it; or else this one."""
+    found: BaseException = error
     inner: Any = error
     while inner is not None:
         if isinstance(inner, KedgeError):
-            return inner
+            found = inner
         inner = getattr(inner, "cause", None) or inner.__cause__
-    return error
+    return found
