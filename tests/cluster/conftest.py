@@ -18,9 +18,10 @@ def nodes() -> Iterator[Any]:
     ray = ray_library()
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    small = {"num_cpus": 1, "object_store_memory": 100 << 20}
+    cluster = Cluster(initialize_head=True, head_node_args=small)
     for _ in range(2):
-        cluster.add_node(num_cpus=1)
+        cluster.add_node(**small)
     ray.init(address=cluster.address, log_to_driver=False)
     cluster.wait_for_nodes()
     yield cluster
