@@ -164,11 +164,10 @@ class _Features(nn.Module):
 
 def _converted(openvino: Any, encoder: Encoder) -> Any:
     height, width = encoder.preprocessing.size
-    return openvino.convert_model(
-        _Features(encoder.visual),
-        example_input=torch.zeros(2, 3, height, width),
-        input=[openvino.PartialShape([-1, 3, height, width])],
-    )
+    blank = torch.zeros(2, 3, height, width)  # 2: with one image, a size of 1 could become a part of the model
+    traced = torch.jit.trace(_Features(encoder.visual).eval(), blank, check_trace=False, strict=False)
+    shape = openvino.PartialShape([-1, 3, height, width])
+    return openvino.convert_model(traced, example_input=blank, input=[shape])
 
 
 def _quantised(model: Any, calibration: Tensor) -> Any:
