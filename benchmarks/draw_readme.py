@@ -73,7 +73,7 @@ def labels(demo: Path, picture: Path) -> None:
     """A random sample of the labels that kedge corrected and broke on all pictures of the demo."""
     predictions = label(kedge.FeatureSet.load(demo / "features.safetensors"), build("kedge"))
     title = "kedge on 3,560 simulated photographs"
-    contact_sheet(predictions, picture, title, columns=4)  # narrow: its words can be read on a phone
+    contact_sheet(predictions, picture, title, columns=4, rows=1)  # narrow: its words can be read on a phone
     shrink(picture)
 
 

@@ -1,6 +1,6 @@
 """Solves in bounded memory, and in parts, each in a process of its own. Figures as JSON on stdout; all data simulated.
 
-    python benchmarks/parts.py lists 100000 1000         lists of candidates against the dense solve: labels, time, memory
+    python benchmarks/parts.py lists 100000 1000         lists against the dense solve: labels, time, memory
     python benchmarks/parts.py folder 1000000 1000       a folder of float16 shards: time, memory, recall, accuracy
     python benchmarks/parts.py crossing 100000 100       edges that cross parts, and accuracy beside the exact graph
     python benchmarks/parts.py cluster 1000000 100       two actors on two cores against one process on two threads

@@ -32,12 +32,16 @@ UNDER_CONTRACT = [
 ]
 
 
+IN_ORDER = {"permuted_images_permute_rows": "an image sees those before it"}  # image by image, in every setting
+SKIPPED = dict.fromkeys(("adapt-nips25-online", "bca", "boostadapter", "dota", "ecalp", "onlab"), IN_ORDER)
+
+
 @pytest.mark.parametrize(
     "check",
     [
         pytest.param(check, id=f"{title}-{name}")
         for title, method in UNDER_CONTRACT
-        for name, check in method_checks(method)
+        for name, check in method_checks(method, SKIPPED.get(title))
     ],
 )
 def test_contract(check: Callable[[], None]) -> None:

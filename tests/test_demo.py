@@ -109,7 +109,7 @@ def test_the_table_shows_accuracy_and_gain_and_marks_what_is_a_part(made: Demo) 
     assert changes.keys() == rows.keys()
     assert [part == "→" for part in changes["moon"]] == [False, True, False] * 2
     assert len(changes["zero-shot"]) == 2
-    assert sorted(rows) == sorted({"mta": "mta*", "tent": "tent*", SLOW: f"{SLOW}†"}.get(m, m) for m in list_methods())
+    assert sorted(rows) == sorted(f"{m}*" if m in ON_PART else f"{SLOW}†" if m == SLOW else m for m in list_methods())
     found = [next(r for r in made.records if (r.method, r.scenario) == ("moon", s)) for s in lines[0].split()[1:4]]
     gains = [record.gain or 0 for record in found]
     shown = [
@@ -213,6 +213,7 @@ class TestContactSheet:
         lines = [text for text, _ in written]
         assert lines[0] == "a $title$"
         assert lines[1].startswith(f"{int((before == after).sum())} of {CLASSES * EACH} labels did not change; ")
+        assert lines[1].endswith("in bold.")
         assert f"{int(corrected.sum())} corrected" in "\n".join(lines)
         assert f"{int(broken.sum())} broken" in "\n".join(lines)
         now = [colour for text, colour in written if text.startswith("now ")]
@@ -246,6 +247,8 @@ class TestContactSheet:
                 sizes.append(image.size)
         assert sizes[0][0] / 2 < sizes[1][0] < sizes[0][0] * 0.6
         assert sizes[1][1] > sizes[0][1]
+        with Image.open(tmp_path / "s.png") as image:
+            assert (np.asarray(image.convert("RGB"))[:, -8:] == 255).all()  # nothing is cut off
 
     def test_it_needs_images_and_labels(self, made: Demo, tmp_path: Path) -> None:
         from dataclasses import replace

@@ -6,12 +6,14 @@ import ast
 import inspect
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 import kedge
+from pictures import save_pictures
 
 SOURCE = Path(kedge.__file__)
 
@@ -54,6 +56,50 @@ def test_import_kedge_is_light() -> None:
         "heavy = {'torch', 'numpy', 'scipy', 'PIL', 'rich'} & set(sys.modules)\n"
         "sys.exit(f'imported {heavy}' if heavy else 0)"
     )
+
+
+NOT_NEEDED = (
+    "transformers",
+    "huggingface_hub",
+    "torch._dynamo",
+    "torch.onnx",
+    "torch.distributed.tensor",
+    "scipy.optimize",
+    "matplotlib",
+    "pandas",
+    "rich",
+)
+
+
+def imported_by(command: Sequence[str], modules: Sequence[str], place: Path) -> set[str]:
+    """Which of these modules a command imports."""
+    program = (
+        "import sys; from kedge.cli import main\n"
+        f"try: main({list(command)!r})\n"
+        "except SystemExit as end: assert not end.code, end.code\n"
+        f"print(*{set(modules)!r} & set(sys.modules))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=place, capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_labelling_a_folder_imports_only_what_it_needs(tmp_path: Path) -> None:
+    """The libraries of a model's other uses would take longer than a few photos."""
+    pytest.importorskip("tokenizers", reason='the bundled model needs it: pip install "kedge[hf]"')
+    save_pictures(tmp_path / "photos")
+    adapt = ["adapt", "photos", "--encoder", "tiny", "--out", "o.csv", "--keep-features", "f.safetensors"]
+    assert imported_by(adapt, [*NOT_NEEDED, "tokenizers"], tmp_path) == {"tokenizers"}
+    again = ["adapt", "f.safetensors", "--out", "o.csv"]
+    assert imported_by(again, [*NOT_NEEDED, "tokenizers", "torch"], tmp_path) == {"torch"}
+
+
+def test_a_clip_is_loaded_without_transformers(tmp_path: Path) -> None:
+    from encoder_tools import build
+
+    build(tmp_path / "clip", "clip")
+    save_pictures(tmp_path / "photos")
+    extract = ["extract", "photos", "--encoder", "clip"]
+    assert imported_by(extract, [*NOT_NEEDED, "tokenizers"], tmp_path) == {"tokenizers"}
 
 
 def test_no_module_takes_the_place_of_a_name() -> None:

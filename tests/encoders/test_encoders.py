@@ -119,7 +119,7 @@ def test_provenance_tells_encoders_apart(folder: Path, tmp_path: Path) -> None:
     assert found == json.loads(json.dumps(found))
     assert found["weights_sha256"] == hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     assert found["preprocessing"] == encoder.preprocessing.describe()
-    assert found["library"] == f"transformers {transformers.__version__}"
+    assert found["library"] == ("kedge" if folder.name == "clip" else f"transformers {transformers.__version__}")
     assert (found["logit_scale"], found["logit_bias"]) == (encoder.logit_scale, encoder.logit_bias)
     assert load_encoder(found["encoder"], device="cpu").provenance == found  # by the name in a file, from any folder
     other = load_encoder(str(build(tmp_path / "other", folder.name, seed=1)), device="cpu").provenance
@@ -286,7 +286,7 @@ def test_unknown_names(name: str, words: str) -> None:
 
 
 def test_unknown_devices() -> None:
-    for name in ("cuda:77", "toaster"):
+    for name in ("cuda:77", "toaster", "meta"):
         with pytest.raises(SettingError, match=f"cannot use the device '{name}'"):
             load_encoder("tiny", device=name)
 
@@ -297,8 +297,9 @@ def test_a_path_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_without_transformers_the_extra_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(MissingExtra, match=r'transformers is not installed. .*pip install "kedge\[hf\]"'):
+    for library in ("transformers", "tokenizers"):
+        monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MissingExtra, match=r'(transformers|tokenizers) is not installed. .*pip install "kedge\[hf\]"'):
         load_encoder(str(folder))
 
 

@@ -24,6 +24,7 @@ from kedge.report.published import (
     clip_name,
     dataset_name,
     published,
+    published_average,
     published_for,
     reference,
 )
@@ -270,11 +271,11 @@ class TestFormats:
         assert "SIMULATED" not in text
 
     def test_names_are_text_and_no_markup(self) -> None:
-        tables = pivot([record("x", "[2cm]|*a*\n<b>`_\u202e", encoder="=1&\\x"), record("-y", "@b\r")])
+        tables = pivot([record("x", "[2cm]|*a*\n<b>`_\u202e$x$", encoder="=1&\\x"), record("-y", "@b\r")])
         text, md, latex = (render(tables, form) for form in ("text", "md", "latex"))
         for rendered in (text, md, latex):
             assert not {"\r", "\u202e"} & set(rendered)
-        assert r"\[2cm\]\|\*a\*\\n\<b\>\`\_\\u202e" in md
+        assert r"\[2cm\]\|\*a\*\\n\<b\>\`\_\\u202e\$x\$" in md
         assert r"{[}2cm{]}\textbar{}{*}a{*}\textbackslash{}n\textless{}b\textgreater{}`\_" in latex
         rows = list(csv.DictReader(io.StringIO(render(tables, "csv"), newline="")))
         assert {row["encoder"] for row in rows} == {"'=1&\\x", "CLIP ViT-B/32"}
@@ -335,6 +336,41 @@ class TestPublished:
     )
     def test_what_is_not_the_same_is_not_compared(self, dataset: str, encoder: str, scenario: str, method: str) -> None:
         assert published(dataset, encoder, scenario, method) is None
+
+    def test_every_figure_of_adapt_and_gda_clip_is_found(self) -> None:
+        """MOON's tables have 192: 11 datasets and the average, six kinds of batches (both), four streams (ADAPT)."""
+        from kedge.report.published import _SCENARIOS
+
+        where = {theirs: name for name, theirs in _SCENARIOS.items()}
+        names = {"GDA-CLIP": ("gda-clip", "gda-clip"), "ADAPT": ("adapt-nips25", "adapt-nips25-online")}
+        seen = 0
+        for row in reference("moon_tables"):
+            if row["method"] not in names:
+                continue
+            scenario = where[row["setting"], row["batch_size"], row["scenario"]]
+            in_batches, in_streams = names[row["method"]]
+            right = in_streams if row["setting"] == "online" else in_batches
+            wrong = in_batches if row["setting"] == "online" else in_streams
+            if row["dataset"] == "average":
+                found = [published_average(row["encoder"], scenario, method) for method in (right, wrong)]
+            else:
+                found = [
+                    published(row["dataset"], f"CLIP {row['encoder']}", scenario, method) for method in (right, wrong)
+                ]
+            assert found[0] == Published(pytest.approx(float(row["accuracy"]) / 100), "MOON paper")
+            assert found[1] == (found[0] if right == wrong else None)
+            seen += 1
+        assert seen == 192
+
+    def test_records_of_adapt_find_them(self) -> None:
+        """Read off MOON's table by eye: ADAPT on DTD, batches of 1 to 4 classes, and streams in runs of few classes."""
+        cells = {("adapt-nips25", "very-low"): 0.392, ("adapt-nips25-online", "stream-low"): 0.452}
+        for (method, scenario), expected in cells.items():
+            mine = record(
+                method, scenario=scenario, dataset="dtd", encoder="CLIP ViT-B/16", classes=47, simulated=False
+            )
+            assert published_for(mine) == Published(expected, "MOON paper")
+            assert published_for(replace(mine, settings={"slots": 6})) is None
 
     def test_every_row_of_the_tables_is_found(self) -> None:
         """Our names reach all that the StatA paper prints of CLIP; but for averages, which are not of one dataset."""

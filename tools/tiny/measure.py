@@ -4,7 +4,8 @@
 
 The figures of src/kedge/data/tiny/README.md come from here: zero-shot accuracy and calibration with plain prompts, how
 well the image features cluster (10 nearest neighbours and class centroids, each without the image itself), and the
-classes that zero-shot never finds. Writes WORK/features.safetensors.
+classes that zero-shot never finds. A calibration error is never 0: with few drawings, a calibrated model has one by
+chance, and the range of that is printed too. Writes WORK/features.safetensors.
 """
 
 from __future__ import annotations
@@ -12,37 +13,52 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import numpy as np
 import torch
 from art import held_out_pictures, load_art
 from captions import PROMPT
 from concepts import read_concepts
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 from towers import MEAN, SIDE, STD
 
 from kedge import FeatureSet
-from kedge.answers.calibration import Reliability
+from kedge.answers.calibration import BINS, Reliability
 from kedge.encoders.encoder import Encoder
 from kedge.encoders.names import load_encoder
 from kedge.features.extract import extract
 from kedge.images.folders import folder
 
-NEIGHBOURS, COPIES = 10, 20
+NEIGHBOURS, COPIES, DRAWS = 10, 20, 2000
 
 
-def zero_shot(x: Tensor, t: Tensor, scale: float, labels: Tensor) -> tuple[Tensor, float]:
-    """Whether each label is right (n), and the calibration error."""
+def zero_shot(x: Tensor, t: Tensor, scale: float, labels: Tensor) -> tuple[Tensor, Tensor, float]:
+    """Whether each label is right (n), its probability (n), and the calibration error."""
     confidence, label = (scale * x @ t.T).softmax(1).max(1)
     reliability = Reliability.empty()
     reliability.add(confidence.numpy(), (label == labels).numpy())
-    return label == labels, reliability.error()
+    return label == labels, confidence, reliability.error()
+
+
+def by_chance(confidence: NDArray[np.float32], right: NDArray[np.bool_], drawing: NDArray[np.int64]) -> list[float]:
+    """The calibration error that a calibrated model has by chance: the ends of the middle 90 %, between them the mean.
+
+    confidence, right, drawing (n each): of every picture. The differences right − confidence of a drawing's pictures
+    get a random sign together: then their expectation is 0 in every bin, and pictures of one drawing still go together.
+    """
+    differences = np.zeros((drawing.max() + 1, BINS))
+    np.add.at(differences, (drawing, np.clip((confidence * BINS).astype(int), 0, BINS - 1)), right - confidence)
+    signs = np.random.default_rng(0).choice([-1, 1], (DRAWS, len(differences)))
+    errors = np.abs(signs @ differences).sum(axis=1) / len(confidence)
+    return [float(np.quantile(errors, 0.05)), float(errors.mean()), float(np.quantile(errors, 0.95))]
 
 
 def describe(features: FeatureSet) -> None:
     """Print the figures of the photographs."""
     x, labels, head = features.image_features, features.labels, features.head
     assert labels is not None
-    right, error = zero_shot(x, head.features, head.logit_scale, labels)
+    right, _, error = zero_shot(x, head.features, head.logit_scale, labels)
     cosines = (x @ x.T).fill_diagonal_(-torch.inf)
     votes = functional.one_hot(labels[cosines.topk(NEIGHBOURS).indices], head.k).sum(1)
     sums = torch.zeros(head.k, x.shape[1]).index_add_(0, labels, x)
@@ -64,10 +80,12 @@ def held_out(encoder: Encoder, work: Path, seed: int) -> None:
     pictures, labels = held_out_pictures(load_art(work, "held-out", SIDE), SIDE, COPIES, seed)
     x = torch.cat([encoder.encode_images((part - MEAN) / STD) for part in pictures.split(500)])
     t = encoder.encode_texts([PROMPT.format(concept.name) for concept in read_concepts()])
-    right, error = zero_shot(x, t, encoder.logit_scale, labels)
+    right, confidence, error = zero_shot(x, t, encoder.logit_scale, labels)
+    drawing = np.arange(len(x)) % (len(x) // COPIES)
+    low, usual, high = by_chance(confidence.numpy(), right.numpy(), drawing)
     print(
         f"held-out drawings: {len(x):,} pictures, {len(t)} classes, zero-shot {right.float().mean():.1%}, "
-        f"calibration error {error:.3f}"
+        f"calibration error {error:.3f} (of a calibrated model: {usual:.3f} in the mean, {low:.3f} to {high:.3f})"
     )
 
 

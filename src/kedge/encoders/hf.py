@@ -1,4 +1,4 @@
-"""CLIP and SigLIP models with transformers 4.57 or 5, from a folder or from the hub.
+"""CLIP and SigLIP models, from a folder or from the hub. `plain` reads CLIP, transformers 4.57 or 5 the others.
 
 A folder has config.json, the weights as safetensors, the tokenizer, and preprocessor_config.json. The pixels are made
 by `kedge.images.pixels` from that file, not by the library's image processors. Pickled weights are never loaded, and
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ..errors import FileError, MissingExtra, SettingError
 from ..images.pixels import INTERPOLATIONS, Preprocessing
+from . import plain
 from .encoder import Encoder, Visual, imported, made, one_line, weights_hash
 from .hub import PREPROCESSORS, check_no_code, lacking, model_folder, read_json, silent, weight_files
 
@@ -29,12 +30,38 @@ CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.261302
 
 def load(name: str, where: str, device: torch.device) -> Encoder:
     """Load the encoder in a folder, or in a repository on the hub."""
-    transformers = imported("transformers", "hf")
     folder = model_folder(where)
     if fault := lacking(folder):
         raise FileError(f"{folder} is not a model of transformers: {fault}")
     check_no_code(folder)
     preprocessing = read_preprocessing(folder)
+    config = read_json(folder / "config.json")
+    texts: Callable[[Sequence[str]], Tensor]
+    if make := plain.find(folder, config):
+        model: Any
+        model, texts = plain.load(folder, make)
+        library = "kedge"
+    else:
+        transformers = imported("transformers", "hf")
+        model, texts = _by_transformers(transformers, folder, where)
+        library = f"transformers {transformers.__version__}"
+    about = {
+        "weights_sha256": weights_hash(weight_files(folder)),
+        "library": library,
+        "model_type": config.get("model_type"),
+    }
+    if not os.path.isdir(os.path.expanduser(where)):
+        about["revision"] = folder.name  # the commit
+    elif name != "tiny":
+        about["encoder"] = f"hf:{folder.resolve()}"  # an absolute path, which works from any folder
+    try:
+        return made(name, model, Visual(_without_text(model), _see), texts, preprocessing, device, about)
+    except (ValueError, RuntimeError) as error:
+        raise FileError(f"the files in {folder} do not match: {one_line(error)} Download them again.") from error
+
+
+def _by_transformers(transformers: Any, folder: Path, where: str) -> tuple[Any, Texts]:
+    """The model with its weights as float32, and its text tower with the tokenizer."""
     local = {"local_files_only": True, "trust_remote_code": False}
     try:
         with silent():
@@ -53,21 +80,7 @@ def load(name: str, where: str, device: torch.device) -> Encoder:
         )
     if report["missing_keys"]:  # the library initialises them at random
         raise FileError(f"the weights in {folder} lack {sorted(report['missing_keys'])[0]}, … Download them again.")
-    about = {
-        "weights_sha256": weights_hash(weight_files(folder)),
-        "library": f"transformers {transformers.__version__}",
-        "model_type": kind,
-    }
-    if not os.path.isdir(os.path.expanduser(where)):
-        about["revision"] = folder.name  # the commit
-    elif name != "tiny":
-        about["encoder"] = f"hf:{folder.resolve()}"  # an absolute path, which works from any folder
-    try:
-        return made(
-            name, model, Visual(_without_text(model), _see), Texts(model, tokenizer), preprocessing, device, about
-        )
-    except (ValueError, RuntimeError) as error:
-        raise FileError(f"the files in {folder} do not match: {one_line(error)} Download them again.") from error
+    return model, Texts(model, tokenizer)
 
 
 def _features(output: Any) -> Tensor:

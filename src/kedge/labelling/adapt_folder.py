@@ -35,13 +35,14 @@ from ..methods.solve import joint
 from ..methods.solve.cells import Cells, arrange, load
 from ..methods.solve.lists import Answers, Rows
 from ..methods.solve.neighbours import EXACT_UP_TO
-from ..methods.solve.parts import Engine, Parts, here
-from ..progress import track
+from ..methods.solve.parts import Engine, PartLost, Parts, here
+from ..progress import notice, track
 from ..schema import Whole
 from ..tensor_files import check_path, load_tensors, save_tensors
 from .label_folder import MANIFEST, Entry, LabelFolder, label_tensors, save_manifest, save_shard
 
 KIND, VERSION = "arranged folder", 1
+ATTEMPTS = 3  # to arrange the images, if parts are lost
 WORK = "work"  # in the label folder, until it is complete
 
 
@@ -216,9 +217,16 @@ def _arranged(folder: FeatureFolder, work: Path, method: SolvesParts, parts: int
         raise FileError(f"{work.parent} has the beginning of another run. Delete it, or name another folder.")
     cuts = [len(folder.shards) * number // parts for number in range(parts + 1)]
     places = [(folder.path, work, number, cuts[number], cuts[number + 1]) for number in range(parts)]
-    with closing(engine(open_cells, places)) as cells:
-        arranged = arrange(cells, method.neighbours, exact)
-        cells.each("save", own=[part_file(work, number) for number in range(parts)])
+    for attempt in range(ATTEMPTS):
+        with closing(engine(open_cells, places)) as cells:
+            try:
+                arranged = arrange(cells, method.neighbours, exact)
+                cells.each("save", own=[part_file(work, number) for number in range(parts)])
+                break
+            except PartLost:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                notice("a part was lost while images were arranged; this begins again")
     meta = {"task": asdict(task), "offsets": arranged.offsets, "info": arranged.info}
     save_tensors(file, KIND, VERSION, {}, meta)
     return load_tensors(file, KIND, VERSION, Header)[1]

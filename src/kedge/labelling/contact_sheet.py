@@ -7,6 +7,7 @@ The images are a random sample of both groups; the headings have the total count
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ COLUMNS, ROWS = 8, 2  # of images, per group, unless given
 DPI = 150
 SIDE, GAP = 192 / DPI, 0.22  # inches: side of an image (a picture of 96 pixels is doubled), and gap between images
 TEXT = 0.78  # inches: the three lines of text below an image
-TOP, BAND = 1.0, 0.5  # inches: title, and heading of a group
+TOP, LINE, BAND = 0.74, 0.26, 0.5  # inches: title, a line below it, and heading of a group
 LONGEST = 16  # letters of a class name that are shown
 INK, MUTED, GOOD, BAD = "#1b1f24", "#5b646e", "#1a7f4b", "#b3261e"
 
@@ -49,7 +50,11 @@ def contact_sheet(
     stayed = int((before == after).sum())
 
     width = columns * (SIDE + GAP) + GAP
-    height = TOP + 2 * (BAND + rows * (SIDE + TEXT)) + GAP
+    wrong = len(truth) - stayed - len(corrected) - len(broken)
+    counts = f"{stayed:,} of {len(truth):,} labels did not change; {wrong:,} changed from wrong to wrong"
+    about = textwrap.wrap(f"{counts}. The true label is in bold.", round(10 * width))
+    top = TOP + LINE * len(about)
+    height = top + 2 * (BAND + rows * (SIDE + TEXT)) + GAP
     figure = Figure(figsize=(width, height), facecolor="white")
 
     def write(x: float, y: float, text: str, size: float, colour: str = INK, weight: str = "normal") -> None:
@@ -61,10 +66,9 @@ def contact_sheet(
         return found if len(found) <= LONGEST else found[: LONGEST - 1] + "…"
 
     write(GAP, 0.42, title, 17, weight="bold")
-    wrong = len(truth) - stayed - len(corrected) - len(broken)
-    counts = f"{stayed:,} of {len(truth):,} labels did not change; {wrong:,} changed from wrong to wrong"
-    write(GAP, 0.74, f"{counts}. The true label is in bold.", 12, MUTED)
-    top, random = TOP, np.random.default_rng(seed)
+    for at, line in enumerate(about):
+        write(GAP, 0.74 + LINE * at, line, 12, MUTED)
+    random = np.random.default_rng(seed)
     for kind, found, colour in (("corrected", corrected, GOOD), ("broken", broken, BAD)):
         shown = sorted(random.permutation(found)[: columns * rows].tolist())
         how = f", a random sample of {len(shown)}" if len(shown) < len(found) else ""

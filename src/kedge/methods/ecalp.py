@@ -21,7 +21,7 @@ got stays with it. For image number T:
 | x        | `x`                         | T×d   | unit features of all images                                         |
 | v        | `v`                         | d     | weights of the coordinates (their scale has no effect)              |
 | s        | `lists`                     | T×8   | nearest images of each image                                        |
-|          | `texts`, `text_weights`     | T×3   | nearest texts, and the weights of these edges                       |
+|          | `links`                     | T×3   | nearest texts of each image, and the weights of these edges         |
 | A        | `graph`, `from_texts`       |       | its columns of images, sparse; its columns of texts times I, sparse |
 | Z        | `spread`                    | (T+1)×k | labels that reached each image                                    |
 | Y        | `classes`, `values`         | T, T  | what stays: one entry per image                                     |
@@ -44,7 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -63,6 +63,18 @@ from .solve.online import Online
 BLOCK = 1 << 22  # maximum number of similarities in memory
 LEAST_ROOT = 1e-6  # added to the root of a row sum
 LARGEST_VALUE = 1e9  # in Y, at most
+
+
+class Links(NamedTuple):
+    """Edges of images to their nearest texts."""
+
+    texts: Tensor  # T×3
+    weights: Tensor  # T×3
+
+    def with_copy(self, image: int) -> Links:
+        """Those of all images up to this one and of its copy."""
+        nodes = torch.arange(image + 2, device=self.texts.device).clamp_max_(image)
+        return Links(self.texts[nodes], self.weights[nodes])
 
 
 @dataclass(frozen=True)
@@ -90,37 +102,35 @@ class ECALP(Online):
         x, before = torch.cat([seen["features"], new]), len(seen["features"])
         self._check_memory(x, batch.head.k)
         lists = GrowingLists.of(seen["neighbours"], seen["similarity"], room=len(x) + 1)  # 1: the copy
-        cosines, texts = (new @ t.T).topk(seen["texts"].shape[1], dim=1)
-        links = torch.cat([seen["texts"], texts]), torch.cat([seen["text_weights"], self._weights(cosines)])
+        cosines, nearest = (new @ t.T).topk(seen["texts"].shape[1], dim=1)
+        links = Links(torch.cat([seen["texts"], nearest]), torch.cat([seen["text_weights"], self._weights(cosines)]))
         classes, values = (F.pad(seen[name], (0, len(new) + 1)) for name in ("classes", "values"))  # Y
         for i, s in enumerate(_similarities(x, before, _informative(t)), start=before):
+            images, nodes = slice(i + 1), slice(i + 2)
             lists.add(s)
             instead = lists.add(torch.cat([s, s[-1:]]))  # the copy
-            nodes = torch.arange(i + 2, device=x.device).clamp_max_(i)  # whose links to texts: the copy has those of i
-            z = self._propagated(lists, links[0][nodes], links[1][nodes], classes[: i + 2], values[: i + 2], len(t))
+            z = self._propagated(lists, links.with_copy(i), classes[nodes], values[nodes], len(t))
             lists.remove(instead)
-            largest = z[: i + 1].amax(dim=1)
-            moved = (z[: i + 1].gather(1, classes[: i + 1, None]).squeeze(1) < largest).nonzero().squeeze(1)
-            classes[moved] = z[moved].argmax(dim=1)  # of few rows: argmax takes as long as all the rest
-            values[: i + 1] = self.carried * largest
+            values[images] = self.carried * _largest(z[images], classes[images])
             yield torch.where(z[-1].any(), self.scale * z[-1], log_y[i - before])
         now.update(features=x, neighbours=lists.indices[:-1], similarity=lists.similarity[:-1])
-        now.update(texts=links[0], text_weights=links[1], classes=classes[:-1], values=values[:-1])
+        now.update(texts=links.texts, text_weights=links.weights, classes=classes[:-1], values=values[:-1])
 
-    def _propagated(
-        self, lists: GrowingLists, texts: Tensor, text_weights: Tensor, classes: Tensor, values: Tensor, k: int
-    ) -> Tensor:
-        """Z of all nodes, T+1×k."""
+    def info(self, now: State) -> dict[str, Any]:
+        """How many images the graph has."""
+        return {"remembered": len(now["features"])}
+
+    def _propagated(self, lists: GrowingLists, links: Links, classes: Tensor, values: Tensor, k: int) -> Tensor:
+        """Z of all nodes, from Y as its classes and values: T+1×k."""
         edges = BothWays.of(lists.indices[: lists.nodes], self._weights(lists.similarity[: lists.nodes]))
-        to_texts = text_weights.new_zeros(k).index_add_(0, texts.flatten(), text_weights.flatten())
-        d = 1 / ((edges.degrees() + text_weights.sum(dim=1)).sqrt() + LEAST_ROOT)
+        to_texts = values.new_zeros(k).index_add_(0, links.texts.flatten(), links.weights.flatten())
+        d = 1 / ((edges.degrees() + links.weights.sum(dim=1)).sqrt() + LEAST_ROOT)
         d_texts = 1 / (to_texts.sqrt() + LEAST_ROOT)
-        from_texts = text_weights.new_zeros(len(texts), k)
-        from_texts.scatter_(1, texts, text_weights * d[:, None] * d_texts[texts])
-        graph = edges.scaled(d)
-        z = graph.spread(classes, values, k).add_(from_texts)  # A [I; Z] for Z with one entry per row
+        graph, from_texts = edges.scaled(d), values.new_zeros(len(values), k)
+        from_texts.scatter_(1, links.texts, links.weights * d[:, None] * d_texts[links.texts])  # A [I; 0]
+        z = from_texts + graph.spread(classes, values, k)
         for _ in range(self.rounds - 1):
-            z = (graph @ z).add_(from_texts)
+            z = from_texts + graph @ z
         return z
 
     def _weights(self, similarity: Tensor) -> Tensor:
@@ -150,16 +160,32 @@ class ECALP(Online):
         images = len(state["features"]) if "features" in state and state["features"].ndim else 0
         check_form(state, self._form(head, images, "meta"))
         check_unit_rows(state["features"], "features in the state")
-        highest = {"neighbours": images - 1, "texts": head.k - 1, "classes": head.k - 1}
-        highest |= {"similarity": 1.1, "text_weights": 1.0, "values": LARGEST_VALUE}
-        for name, high in highest.items():
-            low = NOBODY if name == "similarity" else 0
+        limits = {
+            "neighbours": (0, images - 1),
+            "similarity": (NOBODY, 1.1),
+            "texts": (0, head.k - 1),
+            "text_weights": (0, 1),
+            "classes": (0, head.k - 1),
+            "values": (0, LARGEST_VALUE),
+        }
+        for name, (low, high) in limits.items():
             if bool(((state[name] < low) | (state[name] > high)).any()):
-                raise InputError(f"{name} in the state is not between {low} and {high:g}. Start a new stream.")
+                raise InputError(f"{name} in the state has values outside {low:g} to {high:g}. Start a new stream.")
 
     def _check_memory(self, x: Tensor, k: int) -> None:
         numbers = len(x) * (3 * x.shape[1] + 4 * k + 8 * self.neighbours)
         check_memory(numbers * x.element_size(), f"a graph of {count(len(x), 'image')} and {count(k, 'class')}")
+
+
+def _largest(z: Tensor, classes: Tensor) -> Tensor:
+    """The largest entry of each row of z (n×k), n; its place is written to `classes` (n), which had it for the last z.
+
+    The places of most rows stay, and argmax of all rows would take as long as all the rest.
+    """
+    largest = z.amax(dim=1)
+    moved = (z.gather(1, classes[:, None]).squeeze(1) < largest).nonzero().squeeze(1)
+    classes[moved] = z[moved].argmax(dim=1)
+    return largest
 
 
 def _informative(t: Tensor) -> Tensor:

@@ -322,7 +322,7 @@ class Kedge(Configured):
                 evidence = Evidence.of_parts(parts, found, self.neighbours)
             decided, visual, prior = self._weights(raw, evidence, n, k)
         settings, edge = self._settings(visual, prior, head), self._edge(visual)
-        info |= joint.solve(parts, head, found, var0, settings, edge, name="kedge", past=past)
+        info |= joint.solve(parts, head, found, var0, settings, edge, name="kedge", compiled=self.compiled, past=past)
         return {**info, **_told(joint.mass(parts), evidence, visual, decided)}
 
     def _temper(self, parts: Parts) -> dict[str, float]:

@@ -179,7 +179,17 @@ class StatA(Configured):
         crossing = link(parts)
         found = survey(parts, head)
         later = head.unit.features if self.unit_means else None
-        info = solve(parts, head, found, found.var0, self._settings(), self._edge, name="StatA", later=later)
+        info = solve(
+            parts,
+            head,
+            found,
+            found.var0,
+            self._settings(),
+            self._edge,
+            name="StatA",
+            compiled=self.compiled,
+            later=later,
+        )
         return {**info, **crossing}
 
     @torch.no_grad()

@@ -48,7 +48,12 @@ _METHODS = {  # our name: the name in the tables
     "tent": "TENT",
     "moon": "MOON",
     "oga": "OGA",
+    "gda-clip": "GDA-CLIP",
+    "adapt-nips25": "ADAPT",
+    "adapt-nips25-online": "ADAPT",
 }
+_ONLY_IN = {"adapt-nips25": "batch", "adapt-nips25-online": "online"}  # MOON ran one program on each setting
+_WITHOUT_FIGURES = ("dota", "ecalp", "bca", "onlab", "zero", "boostadapter")  # of these scenarios
 _SCENARIOS = {
     "very-low": ("batch", "64", "Very Low"),
     "low": ("batch", "64", "Low"),
@@ -62,7 +67,11 @@ _SCENARIOS = {
     "stream-high": ("online", "128", "High"),
     "stream-separate": ("online", "128", "Separate"),
 }
-METHOD_ORDER = ("zero-shot", "kedge", *(name for name in _METHODS if name != "zero-shot"))  # in tables and legends
+METHOD_ORDER = (  # in tables and legends
+    *("zero-shot", "kedge"),
+    *(name for name in _METHODS if name != "zero-shot"),
+    *_WITHOUT_FIGURES,
+)
 CLASSES_IN_SPLIT = {"caltech101": 100}  # the paper prints 101; the split that it uses leaves out one of two of faces
 _MISSING = 0.01  # the share of test images that may be missing, or be there in addition
 _ANY = ("any", "any", "any")  # a method that labels each image on its own has one figure for all scenarios
@@ -125,13 +134,7 @@ def published(dataset: str, encoder: str, scenario: str | Scenario, method: str,
         return None
     if (name, kind) == (_BETA_DATASET, _BETA_ENCODER) and (where, method) in _beta():
         return _beta()[where, method]
-    if method not in _METHODS:
-        return None
-    for setting in (_SCENARIOS.get(where, _ANY), _ANY):
-        found = _figures().get((name, kind, *setting, _METHODS[method]))
-        if found is not None:
-            return found
-    return None
+    return _figure(name, kind, where, method)
 
 
 def published_for(record: Record) -> Published | None:
@@ -157,10 +160,15 @@ def published_average(encoder: str, scenario: str, method: str) -> Published | N
 
     encoder: as the tables call it (`ViT-B/16`). method: a record's label, or `JPTA`.
     """
+    return _figure("average", encoder, scenario, method)
+
+
+def _figure(dataset: str, encoder: str, scenario: str, method: str) -> Published | None:
+    """The figure of a dataset and an encoder as the tables call them, in one of our scenarios."""
     name = "JPTA" if method == JPTA else _METHODS.get(method, "")
     for setting in (_SCENARIOS.get(scenario, _ANY), _ANY):
-        found = _figures().get(("average", encoder, *setting, name))
-        if found is not None:
+        found = _figures().get((dataset, encoder, *setting, name))
+        if found is not None and _ONLY_IN.get(method, setting[0]) == setting[0]:
             return found
     return None
 

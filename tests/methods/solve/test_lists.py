@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
 
@@ -131,6 +132,19 @@ def test_parts_are_one_solve(method: StatA | Kedge, cuts: tuple[int, ...]) -> No
     assert (several - one).abs().max() <= 1e-9
     assert info_of_several.pop("crossing") >= 0
     assert info_of_several == pytest.approx(info, abs=1e-9)
+
+
+@pytest.mark.skipif(not find_spec("numba"), reason="needs the extra `fast`")
+@pytest.mark.parametrize("method", [stata(), own(), own(leave_one_out=False)], ids=str)
+@pytest.mark.parametrize("k", [40, 300])
+def test_the_compiled_z_step(method: StatA | Kedge, k: int) -> None:
+    """It is torch's, with candidates as bytes and as larger numbers, in one part and in two."""
+    batch = with_known(batch_of(150, k), [3, 60, 149])
+    plain, info = in_parts(method, batch, 10)
+    for cuts in ((), (70,)):
+        fast, fast_info = in_parts(replace(method, compiled=True), batch, 10, cuts)
+        assert (fast - plain).abs().max() <= CLOSE[torch.float32]
+        assert fast_info["change"] == pytest.approx(info["change"], abs=1e-5)
 
 
 def test_the_share_of_crossing_edges() -> None:

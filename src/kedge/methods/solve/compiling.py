@@ -55,7 +55,7 @@ def warm_up() -> None:
     Without the extra `fast` there is nothing to do.
     """
     if has_numba():
-        for name in ("compiled", "compiled_neighbours"):
+        for name in ("compiled", "compiled_neighbours", "compiled_lists"):
             _module(name).warm_up()
 
 

@@ -83,27 +83,28 @@ def solve(
     edge: float,
     *,
     name: str,
+    compiled: bool,
     later: Tensor | None = None,
     past: State | None = None,
 ) -> dict[str, Any]:
     """Solve the parts, which keep the last z and its scores; and what to say of it.
 
     var0: Σ' (d). edge: what similarities are multiplied with. later (k×d): where classes without images are after the
-    first fit, if not at t. past: what earlier batches showed of each class.
+    first fit, if not at t. compiled: if possible. past: what earlier batches showed of each class.
     """
     s, t = settings, head.features
-    parts.exchange("lend_classes", "start", s, edge, lasting=True)
+    parts.exchange("lend_classes", "start", s, edge, compiled, lasting=True)
     parts.each("fit", t, var0.expand_as(t), var0, None, lasting=True)
     counts = found.y * found.n
 
     for iteration in track(range(s.iterations + 1), name):
         last = iteration == s.iterations
         if last:
-            parts.each("mark")
+            parts.each("mark", lasting=True)
         for step in range(s.z_steps):
             prior = counts if s.prior > 0 and iteration + step > 0 else None  # the first z-step has no prior
             keep = last and step == s.z_steps - 1
-            counts = _sum(parts.exchange("lend", "assign", prior, keep)).to(t.dtype)
+            counts = _sum(parts.exchange("lend", "assign", prior, keep, lasting=True)).to(t.dtype)
         if not last:
             anchors = t if later is None else later
             parts.each("fit", *_m_step(parts, found.centre, t, anchors, var0, s, past or {}), lasting=True)
@@ -168,7 +169,7 @@ def mass(parts: Parts) -> Tensor:
 @torch.no_grad()
 def temper(parts: Parts, compiled: bool) -> float:
     """Lower probabilities to what is likely to be right; the mean ϑ."""
-    found: list[tuple[float, int]] = parts.each("temper", compiled)
+    found: list[tuple[float, int]] = parts.each("temper", compiled, lasting=True)
     return float(sum(heat for heat, _ in found) / sum(images for _, images in found))
 
 

@@ -30,6 +30,7 @@ from torch import Tensor
 from ...arrays import Stacked, row_blocks, wide
 from ...features.text_head import TextHead
 from ..contract import certain
+from .compiling import compiled_form
 from .em import Settings, log_presence
 from .gaussian import Features, spread
 from .graph import NeighbourGraph
@@ -94,6 +95,7 @@ class Rows:
         self.n, self.k, self.length = len(x), head.k, min(candidates, head.k)
         self.zero_shot = zero_shot or (lambda rows, x: head.log_zero_shot(x))
         self.number, self.offsets = number, torch.tensor(offsets, device=head.features.device)
+        self.resuming = False
         self.nearest: Neighbours | None = nearest  # until it is linked
         self.type = next(kind for most, kind in SMALLEST_TYPES if self.k <= most)
         self.blocks = x.blocks(self._width) if isinstance(x, Stacked) else row_blocks((self.n, self._width))
@@ -102,11 +104,16 @@ class Rows:
     def _width(self) -> int:
         return 2 * self.head.d + self.k
 
+    def resume(self) -> None:
+        """This part takes the place of one that was lost: its z will start from the classes, not from ŷ."""
+        self.resuming = True
+
     # Neighbours
 
     def crossing(self) -> list[Edges]:
         """The edges to each other part."""
-        assert self.nearest is not None
+        if self.nearest is None:  # for a part that takes the place of one that was lost
+            return self.edges
         m = self.nearest.indices.shape[1]
         target, similarity = self.nearest.indices.flatten(), self.nearest.similarity.flatten()
         source = self._first + torch.arange(self.n, device=target.device).repeat_interleave(m)
@@ -121,7 +128,7 @@ class Rows:
         """Make the graph W + Wᵀ from these edges of other parts and one's own; how many of one's own cross, and all."""
         assert self.nearest is not None
         n, m = self.nearest.indices.shape
-        own = self.crossing()
+        own = self.edges = self.crossing()
         rows, columns, values, borrowed = [], [], [], []
         self.lent, base = [], self.n  # of each other part: what it needs of this one
         for (source, target, similarity), (theirs, mine, back) in zip(own, given, strict=True):
@@ -219,9 +226,10 @@ class Rows:
         """The candidates of the images that each part needs."""
         return [self.classes[rows] for rows in self.lent]
 
-    def start(self, lent: Sequence[Tensor], settings: Settings, edge: float) -> None:
-        """z = ŷ. edge: what similarities are multiplied with."""
+    def start(self, lent: Sequence[Tensor], settings: Settings, edge: float, compiled: bool) -> None:
+        """z = ŷ. edge: what similarities are multiplied with. compiled: use a compiled z-step if possible."""
         self.settings, self.edge = settings, edge
+        self.fast = compiled_form("compiled_lists", self.log_y) if compiled else None
         self.around = torch.cat([self.classes, *lent])  # with those of images of other parts
         self.z = self.log_y.new_zeros(len(self.around), self.length)
         self.z[: self.n] = self.log_y.exp()
@@ -240,10 +248,8 @@ class Rows:
             if own is not None:
                 unary.addcmul_(own[classes], self.z[rows], value=-1)
             self.unary[rows] = unary
-
-    def resume(self) -> None:
-        """z from the classes alone: where a part begins that takes the place of one that was lost."""
-        self.z[: self.n] = torch.softmax(self.unary, dim=1)
+        if self.resuming:
+            self.z[: self.n] = torch.softmax(self.unary, dim=1)
 
     def mark(self) -> None:
         """Remember z, to say how far it moves from here on. Log ŷ is needed no longer, and gives its memory."""
@@ -259,6 +265,10 @@ class Rows:
         counts: n_k (k), for the prior; None: no prior. keep: keep the scores, in place of `unary`.
         """
         self.z[self.n :] = torch.cat([self.z[:0], *lent])
+        if self.fast:
+            at = self.around, self.z, self.unary, self.graph, self.edge, self.settings, counts, self.k, keep
+            self.z, sums = self.fast.assign(*at)
+            return torch.as_tensor(sums)
         following, mass, s = torch.empty_like(self.z), self._per_class(), self.settings
         for rows, classes in self._rows():
             scores = self._pull(rows, classes).add_(self.unary[rows])

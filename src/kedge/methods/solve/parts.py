@@ -7,8 +7,8 @@ other what the other needs:
     counts = sum(parts.each("mass"))                   # every part: mass()
     parts.exchange("lend", "assign")                   # part a's lend()[b] is entry a of part b's assign([…])
 
-An object may be lost, with the machine it is on. Then it is made again, and the calls marked `lasting` are made of it
-again: of every name the last one, in the order in which they were made.
+An object may be lost, with the machine it is on. Then it is made again, its function `resume` is called, and so are
+those whose calls are marked `lasting`: of every name the last call, in the order of the first ones.
 """
 
 from __future__ import annotations
@@ -16,8 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from ...errors import KedgeError
+
 Engine: TypeAlias = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], "Parts"]
 # what makes an object of each of these arguments, where they are to be
+
+
+class PartLost(KedgeError):
+    """An object was lost, and its work cannot be continued."""
 
 
 class Parts(Protocol):

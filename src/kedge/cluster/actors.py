@@ -1,0 +1,168 @@
+"""Parts of a solve as actors of Ray: `methods/solve/parts.py` on more than one machine.
+
+Ray places the actors, passes what they give each other from node to node, and notices when one is gone. Here is what
+only a solve knows: an actor that takes the place of a lost one is made again from its files, and the calls that last
+are made of it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ..errors import SettingError
+from ..methods.solve.parts import PartLost
+from ..progress import notice
+from .connect import ray_library
+
+RETRIES = 10  # losses in one call after which the solve gives up
+
+
+class Made(NamedTuple):
+    """A lasting call, to be made again of a new actor."""
+
+    give: str | None  # of an exchange
+    call: str
+    own: Sequence[Any] | None
+    giving: tuple[Any, ...]
+    shared: tuple[Any, ...]
+
+
+class Host:
+    """What an actor is: one object, made where it is needed."""
+
+    def __init__(self, make: Callable[..., Any], arguments: tuple[Any, ...], threads: int) -> None:
+        import torch
+
+        torch.set_num_threads(threads)
+        self.part = make(*arguments)
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """Call a function of the object."""
+        return getattr(self.part, name)(*arguments)
+
+    def give(self, name: str, *arguments: Any) -> Any:
+        """Nothing, and then each entry of what the function gives: Ray keeps them apart, and says when all is there."""
+        return (None, *self.call(name, *arguments))
+
+    def take(self, name: str, parts: int, *arguments: Any) -> Any:
+        """Call a function with a list of what so many parts gave, and what is shared."""
+        return self.call(name, list(arguments[:parts]), *arguments[parts:])
+
+    def there(self) -> bool:
+        """Is the actor there? Ray raises an error if not."""
+        return True
+
+    def resume(self) -> None:
+        """The object takes the place of one that was lost."""
+        if hasattr(self.part, "resume"):
+            self.part.resume()
+
+
+class Actors:
+    """Objects, each in an actor; see `methods.solve.parts.Parts`."""
+
+    def __init__(self, make: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> None:
+        self.make, self.arguments = make, arguments
+        self.lasting: dict[str, Made] = {}
+        self.threads = _threads(len(arguments))
+        self.hosts = [self._host(number) for number in range(len(arguments))]
+
+    def __len__(self) -> int:
+        return len(self.arguments)
+
+    def each(self, call: str, *shared: Any, own: Sequence[Any] | None = None, lasting: bool = False) -> list[Any]:
+        """See `Parts`."""
+        made = Made(None, call, own, (), shared)
+        found = self._all(made)
+        if lasting:
+            self.lasting[call] = made  # the place in the order stays that of the first call
+        return found
+
+    def exchange(
+        self, give: str, take: str, *shared: Any, giving: tuple[Any, ...] = (), lasting: bool = False
+    ) -> list[Any]:
+        """See `Parts`."""
+        made = Made(give, take, None, giving, shared)
+        found = self._all(made)
+        if lasting:
+            self.lasting[take] = made
+        return found
+
+    def close(self) -> None:
+        """See `Parts`."""
+        ray = ray_library()
+        for host in self.hosts:
+            ray.kill(host)
+        self.hosts = []
+
+    def _all(self, made: Made) -> list[Any]:
+        """Make a call of every part; of those that are lost before they answer, again."""
+        found: dict[int, Any] = {}
+        pending = list(range(len(self)))
+        for _ in range(RETRIES):
+            found |= self._of(made, pending)
+            pending = [number for number in pending if number not in found]
+            if not pending:
+                return [found[number] for number in range(len(self))]
+            self._replace_lost()
+        raise PartLost(f"parts were lost {RETRIES} times in one call, {made.call}. Look at the nodes of the cluster.")
+
+    def _of(self, made: Made, numbers: Sequence[int]) -> dict[int, Any]:
+        """Make a call of some parts; the results of those that answered."""
+        shared = [ray_library().put(each) for each in made.shared]
+        if made.give is None:
+            own = [[]] * len(self) if made.own is None else [[each] for each in made.own]
+            return _answers({n: self.hosts[n].call.remote(made.call, *own[n], *shared) for n in numbers})
+        several = len(self) + 1
+        given = [host.give.options(num_returns=several).remote(made.give, *made.giving) for host in self.hosts]
+        if len(_answers({number: refs[0] for number, refs in enumerate(given)})) < len(self):
+            return {}  # first those that are lost are replaced
+        entries = {n: [refs[n + 1] for refs in given] for n in numbers}
+        return _answers({n: self.hosts[n].take.remote(made.call, len(self), *entries[n], *shared) for n in numbers})
+
+    def _replace_lost(self) -> None:
+        """Replace every actor that is gone, and make the lasting calls of it again."""
+        there = _answers({number: host.there.remote() for number, host in enumerate(self.hosts)})
+        lost = [number for number in range(len(self)) if number not in there]
+        if lost and not self.lasting:
+            raise PartLost("an actor was lost before any of its work could be continued.")
+        for number in lost:
+            notice(f"part {number} was lost, and is made again")
+            self.hosts[number] = self._host(number)
+            self.hosts[number].resume.remote()
+        for made in self.lasting.values():
+            self._of(made, lost)  # one that is lost again is found out by the call that is to be made
+
+    def _host(self, number: int) -> Any:
+        kind = ray_library().remote(Host).options(num_cpus=self.threads, scheduling_strategy="SPREAD")
+        return kind.remote(self.make, self.arguments[number], self.threads)
+
+
+def _answers(refs: dict[int, Any]) -> dict[int, Any]:
+    """The results that came, by part. Those of parts that are gone, or whose input is, are left out."""
+    ray = ray_library()
+    from ray.exceptions import ObjectLostError, RayActorError, RayTaskError
+
+    found = {}
+    for number, ref in refs.items():
+        try:
+            found[number] = ray.get(ref)
+        except (RayActorError, ObjectLostError):
+            continue
+        except RayTaskError as error:
+            if isinstance(error.cause, RayActorError | ObjectLostError):
+                continue
+            raise error.cause from None
+    return found
+
+
+def _threads(actors: int) -> int:
+    """Cores for each of so many actors: so many that all find a place."""
+    nodes = [int(node["Resources"].get("CPU", 0)) for node in ray_library().nodes() if node["Alive"]]
+    for threads in range(max(nodes, default=0), 0, -1):
+        if sum(cores // threads for cores in nodes) >= actors:
+            return threads
+    raise SettingError(
+        f"{actors} actors need as many cores; the cluster has {sum(nodes)}. Ask for fewer, or add nodes."
+    )

@@ -1,0 +1,43 @@
+"""One joint solve on a cluster: `kedge.adapt_folder`, its parts in actors.
+
+    labels = kedge.cluster.adapt_folder("birds", "birds-labels", address="10.0.0.1:6379")
+
+All nodes see the folders of the features and of the labels under the same paths.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..features.folder import FeatureFolder
+from ..labelling import adapt_folder as here
+from ..labelling.label_folder import LabelFolder
+from ..methods.contract import Method
+from ..methods.given import Known
+from ..ranges import whole
+from .actors import Actors
+from .connect import AUTO, connected
+
+
+def adapt_folder(
+    features: str | Path | FeatureFolder,
+    out: str | Path,
+    method: str | Method = "kedge",
+    *,
+    known: Known | None = None,
+    address: str = AUTO,
+    actors: int | None = None,
+    **settings: Any,
+) -> LabelFolder:
+    """As `kedge.adapt_folder`, on the cluster at this address.
+
+    actors: how many hold the images, each with as many cores as there are for it; by default one for each node.
+    """
+    if actors is not None:
+        whole("actors", actors, 1, 100_000)
+    with connected(address) as ray:
+        parts = actors or sum(node["Alive"] for node in ray.nodes())
+        return here.adapt_folder(
+            features, Path(out).absolute(), method, known=known, parts=parts, engine=Actors, **settings
+        )
