@@ -130,7 +130,7 @@ class VisionTower(nn.Module):
         """b×3×h×w → b×width."""
         parts: Any = self.embeddings
         patches = parts.patch_embedding(pixels).flatten(2).transpose(1, 2)
-        token = parts.class_embedding.expand(len(pixels), 1, -1)
+        token = parts.class_embedding.expand(pixels.shape[0], 1, -1)  # len() would fix the number in a trace
         x = torch.cat([token, patches], dim=1) + parts.position_embedding.weight
         x = self.encoder(self.pre_layrnorm(x), causal=False)
         seen: Tensor = self.post_layernorm(x[:, 0])
