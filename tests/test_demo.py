@@ -109,7 +109,7 @@ def test_the_table_shows_accuracy_and_gain_and_marks_what_is_a_part(made: Demo) 
     assert changes.keys() == rows.keys()
     assert [part == "→" for part in changes["moon"]] == [False, True, False] * 2
     assert len(changes["zero-shot"]) == 2
-    assert sorted(rows) == sorted({"mta": "mta*", "tent": "tent*", SLOW: f"{SLOW}†"}.get(m, m) for m in list_methods())
+    assert sorted(rows) == sorted(f"{m}*" if m in ON_PART else f"{SLOW}†" if m == SLOW else m for m in list_methods())
     found = [next(r for r in made.records if (r.method, r.scenario) == ("moon", s)) for s in lines[0].split()[1:4]]
     gains = [record.gain or 0 for record in found]
     shown = [

@@ -26,6 +26,7 @@ from kedge.labelling.contact_sheet import contact_sheet
 from kedge.labelling.predictions import Predictions
 from kedge.labelling.sorting import sort_into
 from kedge.report import write_report
+from kedge.tensor_files import save_tensors
 from pictures import encoder, save_pictures
 
 resource = pytest.importorskip("resource", reason="this system has no limits on file sizes")
@@ -143,3 +144,5 @@ def test_files_have_the_usual_permissions_and_nobody_touches_the_umask(
         temporary.write_text("done")
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
     assert (tmp_path / "ours").read_text() == "done"
+    save_tensors(tmp_path / "tensors", "kind", 1, {"x": torch.zeros(3)}, {})
+    assert (tmp_path / "tensors").stat().st_mode == (tmp_path / "plain").stat().st_mode

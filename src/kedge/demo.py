@@ -43,9 +43,10 @@ from .report.words import percent, points
 from .words import count
 
 DATASET = "drawings"
-EACH, VIEWS = 4, 8  # of the part for MTA and TENT: pictures of each class, and views of a picture (64 in MTA's paper)
+EACH, VIEWS = 4, 8  # of the part for ON_PART: pictures of each class, and views of a picture (64 in MTA's paper)
 TENT_STEPS = 1  # per batch, as in TENT's paper; ten steps, as in the StatA paper, take seven times as long
-ON_PART, SLOW = ("mta", "tent"), "em-dirichlet"  # which takes a second per batch
+ON_PART = tuple(name for name in list_methods() if build(name).traits.needs != "features")  # views, or the encoder
+SLOW = "em-dirichlet"  # which takes a second per batch
 DRAWN = ("zero-shot", "stata", "kedge")  # along a stream
 
 
@@ -56,7 +57,7 @@ class Size:
     batches: tuple[str, ...]
     streams: tuple[str, ...]
     tasks: tuple[int, int]
-    slow_tasks: tuple[int, int]  # of EM-Dirichlet, MTA and TENT; 0: they do not run
+    slow_tasks: tuple[int, int]  # of EM-Dirichlet and ON_PART; 0: they do not run
 
 
 FULL = Size(("very-low", "low", "medium", "medium-1000", "all"), ("stream-high", "stream-separate"), (60, 3), (5, 1))
@@ -88,7 +89,7 @@ class Demo:
     records: list[Record]
     failed: tuple[Record, ...]
     features: FeatureSet
-    part: FeatureSet  # of some images, with views: for MTA and TENT
+    part: FeatureSet  # of some images, with views: for ON_PART
     labelled: Predictions  # all images as one batch, as on the contact sheet
     files: dict[str, Path]
 
@@ -130,8 +131,8 @@ class Demo:
         streams = f"{slow[1]} of {count(tasks[1], 'stream')}" if slow[1] else "no streams"
         return (
             f"† Slow: {slow[0]} of {count(tasks[0], 'batch')} per scenario, {streams}. * Slow too, and only on "
-            f"{len(self.part):,} of the {len(self.features):,} pictures, {EACH} of each class; MTA with {VIEWS} views "
-            "of each. Zero-shot on these images differs from the first row: compare gains."
+            f"{len(self.part):,} of the {len(self.features):,} pictures, {EACH} of each class, with {VIEWS} views of "
+            "each. Zero-shot on these images differs from the first row: compare gains."
         )
 
 
@@ -181,7 +182,7 @@ def _demo(out: Path, size: Size, jobs: int, seed: int) -> Demo:
     )
     features = extract(images, encoder=encoder, out=made["features"], seed=seed, force=True)
     some = _part(images)
-    notice(f"encoding {VIEWS} views each of {count(len(some), 'picture')}, for MTA …")
+    notice(f"encoding {VIEWS} views each of {count(len(some), 'picture')} …")
     part = extract(some, encoder=encoder, out=made["features with views"], views=VIEWS, seed=seed, force=True)
     warm_up()  # here: not in each process, and not in the time per image of the first cells
     methods, scenarios = len(list_methods()), len(size.batches + size.streams)

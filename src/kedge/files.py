@@ -53,8 +53,10 @@ def written_by_rename(path: str | Path) -> Iterator[Path]:
     with writing(path):
         temporary = path.parent / f".kedge-{secrets.token_hex(8)}.tmp"
         temporary.touch(exist_ok=False)  # gets the usual permissions; to ask for the umask would be to set it
+        usual = stat.S_IMODE(temporary.stat().st_mode)
         try:
             yield temporary
+            temporary.chmod(usual)  # safetensors replaces the file by one that only its owner can read
             with temporary.open("rb") as written:
                 os.fsync(written.fileno())
             temporary.replace(path)

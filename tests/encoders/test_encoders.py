@@ -286,7 +286,7 @@ def test_unknown_names(name: str, words: str) -> None:
 
 
 def test_unknown_devices() -> None:
-    for name in ("cuda:77", "toaster"):
+    for name in ("cuda:77", "toaster", "meta"):
         with pytest.raises(SettingError, match=f"cannot use the device '{name}'"):
             load_encoder("tiny", device=name)
 

@@ -17,10 +17,12 @@ import kedge
 from command import run
 from encoder_tools import build
 from kedge import FeatureSet
+from kedge.encoders.encoder import DEFAULT
+from kedge.encoders.hub import PINNED
 from kedge.encoders.names import load_encoder
 from kedge.errors import FileError, InputError
 from kedge.features.extract import extract
-from kedge.features.image_source import ImageSource, find_images
+from kedge.features.image_source import ImageSource, encoder_name, find_images
 from kedge.images.folders import folder
 from kedge.labelling.classify import label
 from kedge.labelling.contact_sheet import contact_sheet
@@ -193,3 +195,29 @@ def test_a_model_folder_is_loaded_only_if_the_user_names_it(tmp_path: Path, monk
     shutil.move(tmp_path / "model", home / "model")
     beside = saying(features, encoder=f"hf:{home / 'model'}")
     assert ImageSource.of(beside).encoder.dimension == 24
+
+
+@pytest.mark.parametrize(
+    ("name", "commit"),
+    [("hf:some/model", None), ("hf:some/model", "1" * 40), (DEFAULT, "1" * 40), (f"{DEFAULT}@{'1' * 40}", None)],
+)
+def test_a_feature_file_does_not_choose_what_is_downloaded(
+    features: FeatureSet, monkeypatch: pytest.MonkeyPatch, name: str, commit: str | None
+) -> None:
+    """Also not at a commit of a model that kedge names: it can be that of anybody's pull request."""
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr("kedge.encoders.hub._downloaded", lambda *_: pytest.fail("a download"))
+    monkeypatch.setattr("kedge.encoders.hub._cached", lambda *_: None)
+    said = {"encoder": name, "revision": commit} if commit else {"encoder": name}
+    with pytest.raises(InputError, match=r"which is not on this machine. If you trust it, name it: --encoder hf:"):
+        encoder_name(saying(features, **said))
+
+
+def test_a_feature_file_may_name_what_kedge_names(features: FeatureSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr("kedge.encoders.hub._cached", lambda *_: None)
+    assert encoder_name(saying(features, encoder=DEFAULT)) == DEFAULT
+    pinned = PINNED[DEFAULT.removeprefix("hf:")]
+    assert encoder_name(saying(features, encoder=DEFAULT, revision=pinned)) == f"{DEFAULT}@{pinned}"
+    monkeypatch.setattr("kedge.encoders.hub._cached", lambda *_: Path())
+    assert encoder_name(saying(features, encoder="hf:some/model", revision="v2")) == "hf:some/model@v2"

@@ -146,10 +146,11 @@ def test_a_benchmark_opens_the_encoder_once_and_only_if_needed(
 
 
 def test_a_model_on_the_hub_is_loaded_at_its_recorded_commit(
-    features: FeatureSet, monkeypatch: pytest.MonkeyPatch
+    features: FeatureSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded: list[str] = []
     monkeypatch.setattr("kedge.encoders.names.load_encoder", lambda name, **_: loaded.append(name) or encoder())
+    monkeypatch.setattr("kedge.encoders.hub._cached", lambda *_: tmp_path)
     for name in ("hf:some/model", "hf:some/model@v2"):
         ImageSource.of(replace(features, provenance={**features.provenance, "encoder": name, "revision": "12" * 20}))
     assert loaded == ["hf:some/model@" + "12" * 20] * 2

@@ -48,7 +48,7 @@ def written(out: Path) -> dict[str, bytes]:
     found = {}
     for path in sorted(out.rglob("*")):
         name = path.relative_to(out).as_posix()
-        if path.is_file() and not re.search(r"(^|/)\.kedge-|\.parts/", name):
+        if path.is_file() and not re.search(r"(^|/)\.(kedge-|tmp)|\.parts/", name):  # .tmp…: of safetensors
             content = path.read_bytes()
             if name.startswith("records/"):
                 content = TIMES.sub(b"", content)

@@ -248,7 +248,9 @@ def odd_files(folder: Path) -> None:
 def conduct_nonsense(random: Random, folder: Path, run: Run) -> None:
     """A command that makes little sense."""
     odd_files(folder)
-    run(nonsense(random))
+    words = nonsense(random)
+    ends = {"signal": int(signal.SIGINT), "after": 5.0} if words[0] == "serve" else {}  # a server ends at Ctrl-C only
+    run(words, **ends)
 
 
 def conduct_environment(random: Random, folder: Path, run: Run) -> None:

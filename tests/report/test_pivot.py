@@ -271,11 +271,11 @@ class TestFormats:
         assert "SIMULATED" not in text
 
     def test_names_are_text_and_no_markup(self) -> None:
-        tables = pivot([record("x", "[2cm]|*a*\n<b>`_\u202e", encoder="=1&\\x"), record("-y", "@b\r")])
+        tables = pivot([record("x", "[2cm]|*a*\n<b>`_\u202e$x$", encoder="=1&\\x"), record("-y", "@b\r")])
         text, md, latex = (render(tables, form) for form in ("text", "md", "latex"))
         for rendered in (text, md, latex):
             assert not {"\r", "\u202e"} & set(rendered)
-        assert r"\[2cm\]\|\*a\*\\n\<b\>\`\_\\u202e" in md
+        assert r"\[2cm\]\|\*a\*\\n\<b\>\`\_\\u202e\$x\$" in md
         assert r"{[}2cm{]}\textbar{}{*}a{*}\textbackslash{}n\textless{}b\textgreater{}`\_" in latex
         rows = list(csv.DictReader(io.StringIO(render(tables, "csv"), newline="")))
         assert {row["encoder"] for row in rows} == {"'=1&\\x", "CLIP ViT-B/32"}

@@ -52,6 +52,7 @@ def encoder(name: str = "colours", weights: int = 0) -> Encoder:
         provenance={
             "encoder": name,
             "weights_sha256": hashlib.sha256(str(weights).encode()).hexdigest(),
+            "precision": "float32",
             "preprocessing": PIXELS.describe(),
         },
     )

@@ -78,11 +78,9 @@ def extract(
     found = dataset_images(dataset, root, split, classes) if dataset else image_set(images or [], classes)
     prompts = read_templates(templates) if templates else None
     loaded = load_encoder(encoder or DEFAULT, device=device)
-    before = done_before(out)
+    continued = done_before(out) > 0
     if found.note and not quiet:
         tell(found.note)
-    if before and not quiet:
-        tell(f"continuing after image {before:,} of {len(found):,}")
     written = _written(out)
     start = time.perf_counter()
     with contextlib.nullcontext() if quiet else progress.on_stderr():
@@ -114,7 +112,7 @@ def extract(
         "views": views,
         "skipped": features.provenance["skipped"],
         "already_done": done_already,
-        "images_per_second": None if done_already else (len(found) - before) / seconds,
+        "images_per_second": None if done_already or continued else len(found) / seconds,
         "zero_shot_accuracy": features.zero_shot_accuracy(),
         "encoder": features.provenance["encoder"],
         "precision": features.precision,
@@ -140,9 +138,10 @@ def _show_summary(summary: Mapping[str, Any]) -> None:
         return
     skipped, accuracy = summary["skipped"], summary["zero_shot_accuracy"]
     show_skipped({entry["path"]: entry["reason"] for entry in skipped})
+    speed = summary["images_per_second"]
     tell(
-        f"{count(summary['images'], 'image')}, {count(summary['classes'], 'class')}, {len(skipped):,} left out, "
-        f"{summary['images_per_second']:,.1f} images/s"
+        f"{count(summary['images'], 'image')}, {count(summary['classes'], 'class')}, {len(skipped):,} left out"
+        + ("" if speed is None else f", {speed:,.1f} images/s")
         + ("" if accuracy is None else f", zero-shot accuracy {percent(accuracy)}")
     )
     tell(f"→ {summary['features']}")

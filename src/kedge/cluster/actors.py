@@ -98,7 +98,8 @@ class Actors:
 
     def _all(self, made: Made) -> list[Any]:
         """Make a call of every part; of those that are lost before they answer, again."""
-        found, pending = {}, list(range(len(self)))
+        found: dict[int, Any] = {}
+        pending = list(range(len(self)))
         for _ in range(RETRIES):
             found |= self._of(made, pending)
             pending = [number for number in pending if number not in found]

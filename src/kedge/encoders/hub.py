@@ -42,6 +42,19 @@ def model_folder(where: str) -> Path:
         return folder
     if folder == TINY:
         raise FileError(f"the bundled model is missing ({TINY}). Install kedge again.")
+    hub, repository, revision = _on_the_hub(where)
+    return _cached(hub, repository, revision) or _downloaded(hub, repository, revision)
+
+
+def unfamiliar(where: str) -> bool:
+    """Is this model on the hub one that nobody chose here: not in the cache, and not at a commit in `PINNED`?"""
+    hub, repository, revision = _on_the_hub(where)
+    pinned = revision is not None and revision == PINNED.get(repository)
+    return not pinned and _cached(hub, repository, revision) is None
+
+
+def _on_the_hub(where: str) -> tuple[Any, str, str | None]:
+    """The hub's library; the repository and the revision that `OWNER/NAME[@REVISION]` means. None: main."""
     repository, at, revision = where.partition("@")
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", repository) or where.startswith("."):
         raise FileError(f"no folder {where}, and not a name on the hub (OWNER/NAME). Check the path.")
@@ -57,11 +70,13 @@ def model_folder(where: str) -> Path:
         hub.utils.validate_repo_id(repository)
     except hub.errors.HFValidationError as error:
         raise FileError(f"not a name on the hub: {one_line(error)} Write OWNER/NAME.") from error
-    chosen = revision or PINNED.get(repository)
-    cached = hub.try_to_load_from_cache(repository, "config.json", revision=chosen)
-    if isinstance(cached, str) and lacking(Path(cached).parent) is None:
-        return Path(cached).parent
-    return _downloaded(hub, repository, chosen)
+    return hub, repository, revision or PINNED.get(repository)
+
+
+def _cached(hub: Any, repository: str, revision: str | None) -> Path | None:
+    """The folder of a revision in the hub's cache, if it is complete."""
+    config = hub.try_to_load_from_cache(repository, "config.json", revision=revision)
+    return Path(config).parent if isinstance(config, str) and lacking(Path(config).parent) is None else None
 
 
 def _downloaded(hub: Any, repository: str, revision: str | None) -> Path:

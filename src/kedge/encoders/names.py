@@ -70,6 +70,8 @@ def _device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     try:
-        return torch.empty(0, device=name).device
+        number = torch.zeros(1, device=name)
+        number.item()  # fails on a device without data, like meta
+        return number.device
     except (RuntimeError, AssertionError) as error:
         raise SettingError(f"cannot use the device {name!r}: {one_line(error)} Use auto or cpu.") from error

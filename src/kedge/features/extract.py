@@ -118,6 +118,8 @@ def extract(
         if check != parts.measured.check:
             parts.start_over()  # its shards are not as this encoder would make them
         first = parts.done()
+        if first:
+            progress.notice(f"continuing after image {first:,} of {len(images):,}")
         size = parts.measured.batch_size if batch_size is None else batch_size
         if size is None:
             size = fastest(encoder, len(images) * max(1, views))

@@ -11,7 +11,9 @@ else. So only these are opened:
 |---------|------------------------------------------|---------------------------------------------------------------|
 | images  | files below that folder; links in it are | files below the feature file's own folder, also after links   |
 |         | followed                                 | are resolved                                                  |
-| encoder | that encoder                             | `tiny`, models by name, folders below the file's own folder   |
+| encoder | that encoder                             | `tiny`; folders below the file's own folder; models of the    |
+|         |                                          | hub that are in its cache or at a commit that kedge names;    |
+|         |                                          | open_clip's own tags                                          |
 
 A benchmark uses every image many times, so pixels are cached, up to `KEPT_BYTES`.
 """
@@ -85,7 +87,12 @@ class ImageSource:
 
 
 def encoder_name(features: FeatureSet) -> str:
-    """The name of the recorded encoder, if it may be loaded; of a model on the hub, with the commit that was used."""
+    """The name of the recorded encoder, if it may be loaded; of a model on the hub, with the commit that was used.
+
+    A commit in a file proves nothing either: it can be that of a pull request, which anybody can open.
+    """
+    from ..encoders.hub import unfamiliar
+
     name, commit = str(features.provenance.get("encoder") or ""), features.provenance.get("revision")
     if not name:
         raise InputError("the features do not record their encoder. Name it: --encoder NAME.")
@@ -97,6 +104,11 @@ def encoder_name(features: FeatureSet) -> str:
         raise InputError(
             f"the features were made with the encoder {name}, which is not in the folder of the feature file. "
             f"If it is yours, name it: --encoder {shlex.quote(name)}."
+        )
+    if kind == "hf" and not os.path.isdir(folder) and unfamiliar(rest):
+        raise InputError(
+            f"the features were made with the model {name}, which is not on this machine. "
+            f"If you trust it, name it: --encoder {shlex.quote(name)}."
         )
     return name
 

@@ -159,7 +159,7 @@ def texts(given: Iterable[Any], name: str, *, file_names: bool = False) -> tuple
     """
     if isinstance(given, str) or not isinstance(given, Iterable) or getattr(given, "ndim", 1) != 1:
         raise InputError(f"{name} must be a list of text; got {shown(given)}.")
-    found = tuple(entry if isinstance(entry, str) else _text(entry, name) for entry in given)
+    found = tuple(str(entry) if isinstance(entry, str) else _text(entry, name) for entry in given)
     for row, text in enumerate(found):
         try:
             text.encode(errors="surrogateescape" if file_names else "strict")

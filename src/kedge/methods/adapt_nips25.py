@@ -54,7 +54,6 @@ import torch
 from torch import Tensor
 
 from ..arrays import wide
-from ..errors import InputError
 from ..features.text_head import TextHead
 from ..progress import notice, noticed
 from .contract import Batch, State, Step, Traits
@@ -62,8 +61,6 @@ from .settings import Configured, setting
 from .solve.cache import Memory, entropy
 from .solve.discriminant import Discriminant, ridge
 from .solve.online import Online
-
-SCATTER_TOLERANCE = 1e-3  # relative: how far a state's scatter may be from that of its bank
 
 
 @dataclass(frozen=True)
@@ -163,14 +160,6 @@ class ADAPTOnline(_Settings, Online):
         step = super().step(state, batch)
         negative = _negative(batch.features @ batch.head.features.T)
         return replace(step, info={**step.info, "negative_similarities": negative})
-
-    def check_state(self, state: State | None, head: TextHead) -> None:
-        """Raise InputError if the scatter is not that of the bank: it could have no Cholesky factor."""
-        assert state is not None
-        bank, found = Memory.of(state, "bank"), state["scatter"]
-        away = (bank.entries["features"] - state["mu"][:, None])[bank.filled].to(found.dtype)
-        if not torch.allclose(away.T @ away, found, rtol=0, atol=SCATTER_TOLERANCE * (1 + float(found.trace()))):
-            raise InputError("scatter in the state is not that of its bank. Start a new stream.")
 
 
 def _discriminant(mu: Tensor, scatter: Tensor, m: int) -> Discriminant:

@@ -66,9 +66,8 @@ class BCA(Online):
     def init(self, head: TextHead) -> State | None:
         """Class vectors on the text, each for its own class."""
         t, k = head.features, head.k
-        check_memory(
-            2 * k * k * t.element_size(), f"a table of {count(k, 'class')} by {count(k, 'class')}, and its copy"
-        )
+        needed = 2 * k * k * t.element_size()  # the state and its copy
+        check_memory(needed, f"{k:,} numbers for each of {count(k, 'class')}")
         return {
             "mu": t.clone(),
             "mu_count": t.new_full((k,), self.mu_start),

@@ -29,11 +29,11 @@ For each image in turn:
 | ρ, η   | `weight_rate`, `weight_limit` | |     | 0.02, 0.3                                            |
 
 The state has k·d² numbers: 1 GB at 1,000 classes and d = 512. Cost of an image: one Cholesky factor (d³/3), d²·k for
-Pμ, and d² for each class with ŷ ≥ 1e-7. mean Σ is kept up to date by the changes of these classes.
+Pμ, and 2d² for each class with ŷ ≥ 1e-7. mean Σ is kept up to date by the changes of these classes.
 
 Deviations
 - from the authors' program: one setting for all datasets. ρ and η are the most frequent ones of its 15 files.
-- Σ_k keeps its scatter where ŷ_k < 1e-7: what that adds is below float32's rounding.
+- Σ_k does not change where ŷ_k < 1e-7, or not until such ŷ_k add up to that: it is below float32's rounding.
 - P is not rounded to half precision, and ε cannot be 0.
 - with `views`, the most confident tenth is used, at least one: f with the mean of their features (not scaled to unit
   norm), the update with each of them and its own ŷ, and ρ divided by their number. `views` counts the image, which is
@@ -59,7 +59,7 @@ from .solve.discriminant import Discriminant
 from .solve.online import Online
 from .solve.views import first_views, most_confident
 
-NEGLIGIBLE = 1e-7  # ŷ below this does not change a scatter
+NEGLIGIBLE = 1e-7  # images: a class that gained less has not changed its covariance
 CONSTANT_MEAN = 1e-3  # each coordinate of μ at the start
 
 
@@ -83,9 +83,8 @@ class DOTA(Online):
     def init(self, head: TextHead) -> State | None:
         """One image of variance σ² for each class."""
         t, k, d = head.features, head.k, head.d
-        check_memory(
-            2 * k * d * d * t.element_size(), f"a {d}×{d} scatter for each of {count(k, 'class')}, and its copy"
-        )
+        needed = 2 * k * d * d * t.element_size()  # the state and its copy
+        check_memory(needed, f"{d}×{d} numbers for each of {count(k, 'class')}")
         return {
             "counts": t.new_ones(k),
             "mu": t.clone() if self.start == "text" else torch.full_like(t, CONSTANT_MEAN),
@@ -95,14 +94,14 @@ class DOTA(Online):
     def walk(self, now: dict[str, Tensor], batch: Batch) -> Iterator[Tensor]:
         """Label each image; then it joins the Gaussians."""
         counts, mu = now["counts"], now["mu"]
-        mean = self._mean(now)
+        mean, entered = self._mean(now), counts.clone()
         for x, log_y, log_mean in self._images(batch):
             ridge = self.ridge if bool((counts > 1).any()) else 0.0  # P starts at I/σ²
             shared = ((1 - ridge) * mean).to(mu.dtype)
             shared.diagonal().add_(ridge)
             weight = min(self.weight_rate / len(x) * float(counts.mean()), self.weight_limit)
             yield log_mean + weight * Discriminant.of(mu, shared).log_density(x.mean(dim=0))
-            self._join(now, mean, x, log_y.exp())
+            self._join(now, mean, entered, x, log_y.exp())
 
     def _images(self, batch: Batch) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """For each image its confident views (m×d), their log ŷ (m×k), and log ŷ of their mean (k)."""
@@ -123,12 +122,15 @@ class DOTA(Online):
         k, d, _ = scatter.shape
         return ((1 / (k * counts)) @ scatter.view(k, d * d)).view(d, d).to(wide(scatter))
 
-    def _join(self, now: dict[str, Tensor], mean: Tensor, x: Tensor, y: Tensor) -> None:
-        """m images (m×d) with their ŷ (m×k) join the Gaussians; `mean` becomes the new mean Σ."""
+    def _join(self, now: dict[str, Tensor], mean: Tensor, entered: Tensor, x: Tensor, y: Tensor) -> None:
+        """m images (m×d) with their ŷ (m×k) join the Gaussians; `mean` becomes the new mean Σ.
+
+        entered: for each class, its count when it last changed `mean`.
+        """
         counts, mu, scatter = now["counts"], now["mu"], now["scatter"]
         after = counts + y.sum(dim=0)
-        touched = (after - counts >= NEGLIGIBLE).nonzero()[:, 0]
-        shrink = (1 / after - 1 / counts) / len(counts)  # c_k Σ_k stays, and is divided by more
+        touched = (after - entered >= NEGLIGIBLE).nonzero()[:, 0]
+        shrink = (1 / after - 1 / entered) / len(counts)  # c_k Σ_k stays, and is divided by more
         change = torch.zeros_like(scatter[0])
         for j, factor in zip(touched.tolist(), shrink[touched].tolist(), strict=True):
             away = x - mu[j]
@@ -138,6 +140,7 @@ class DOTA(Online):
             away = one - mu[touched]
             change.addmm_((away * weights[:, None]).T, away)
         mean += change
+        entered[touched] = after[touched]
         mu.mul_((counts / after)[:, None]).addmm_((y / after).T, x)
         counts.copy_(after)
 

@@ -94,7 +94,7 @@ def _markdown(tables: Sequence[Table]) -> str:
 
 def _marked(text: str) -> str:
     """The text with a backslash before each character that is markup in Markdown."""
-    return re.sub(r"[\\`*_\[\]<>|~&#!]", r"\\\g<0>", text)
+    return re.sub(r"[\\`*_\[\]<>|~&#!$]", r"\\\g<0>", text)
 
 
 def _latex(tables: Sequence[Table]) -> str:

@@ -199,7 +199,7 @@ class Encoding:
             out=out,
             templates=self.task.templates,
             workers=self.workers,
-            precision=self.task.precision,
+            precision=self.task.precision if more is None else "fp32",  # else the encoder has it already
             keep_precision=self.task.keep_precision,
             force=True,
             each=watched,

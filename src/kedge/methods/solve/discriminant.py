@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ...errors import InputError
+
 NO_SPREAD = 1e-9  # tr(S) of unit features below this is rounding error
 
 
@@ -18,8 +20,14 @@ class Discriminant(NamedTuple):
 
     @classmethod
     def of(cls, mu: Tensor, covariance: Tensor) -> Discriminant:
-        """From means (k×d) and P⁻¹ (d×d, positive definite)."""
-        return cls.with_weights(mu, torch.cholesky_solve(mu.T, torch.linalg.cholesky(covariance)).T)
+        """From means (k×d) and P⁻¹ (d×d); raises InputError unless that is positive definite."""
+        factor, failed = torch.linalg.cholesky_ex(covariance)
+        if failed:
+            raise InputError(
+                "the covariance is not positive definite: the state of the stream is damaged, or a setting is extreme. "
+                "Start a new stream, with settings nearer to the defaults."
+            )
+        return cls.with_weights(mu, torch.cholesky_solve(mu.T, factor).T)
 
     @classmethod
     def with_weights(cls, mu: Tensor, weights: Tensor) -> Discriminant:

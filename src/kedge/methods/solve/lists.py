@@ -267,8 +267,8 @@ class Rows:
         self.z[self.n :] = torch.cat([self.z[:0], *lent])
         if self.fast:
             at = self.around, self.z, self.unary, self.graph, self.edge, self.settings, counts, self.k, keep
-            self.z, mass = self.fast.assign(*at)
-            return mass
+            self.z, sums = self.fast.assign(*at)
+            return torch.as_tensor(sums)
         following, mass, s = torch.empty_like(self.z), self._per_class(), self.settings
         for rows, classes in self._rows():
             scores = self._pull(rows, classes).add_(self.unary[rows])
