@@ -180,8 +180,8 @@ def test_refuses_a_place_it_can_not_write_before_working(tmp_path: Path, monkeyp
         demo(tmp_path)
 
 
-def test_without_transformers_it_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "transformers", None)
+def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
     ran = run("demo", "--out", tmp_path / "out")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert 'pip install "kedge[hf]"' in ran.err
