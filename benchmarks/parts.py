@@ -4,6 +4,8 @@
     python benchmarks/parts.py folder 1000000 1000       a folder of float16 shards: time, memory, recall, accuracy
     python benchmarks/parts.py crossing 100000 100       edges that cross parts, and accuracy beside the exact graph
     python benchmarks/parts.py cluster 1000000 100       two actors on two cores against one process on two threads
+    python benchmarks/parts.py predict SMALL LARGE       times and memory of more images and nodes, from the figures of
+                                                         two runs of `folder`, kept as files
 
 Memory is the most that the process ever held, with Python and torch; of actors, the sum over them. Feature folders are
 kept in build/bench, and so is what a solve that was interrupted had arranged: the same command continues.
@@ -34,6 +36,7 @@ from kedge.features.simulate import simulate
 from kedge.labelling.adapt_folder import adapt_folder
 from kedge.labelling.label_folder import LabelFolder
 from kedge.methods.solve.parts import Here
+from kedge.words import duration
 
 METHOD = "kedge"
 PER_SHARD = 50_000
@@ -170,7 +173,32 @@ def _told(info: Result) -> Result:
     return {name: info[name] for name in TOLD if name in info}
 
 
+def predict(small: Result, large: Result) -> str:
+    """A table for the guide: 10⁷, 10⁸ and 10⁹ images on 1, 8 and 64 nodes like the machine that measured.
+
+    Time. Looking into p cells and finding them take time ∝ n √n, on all nodes; what this process does (k-means, writing
+    the labels) ∝ n, on one; everything else ∝ n, on all nodes. Memory: the slope between the two runs, on all nodes.
+    """
+    n, calls = large["n"], large["calls"]
+    growing = sum(calls.get(name, 0) for name in ("look", "visit_centres"))
+    shared = sum(calls.values()) - growing
+    driver = large["seconds"] - sum(calls.values())
+    each = (large["peak_gb"] - small["peak_gb"]) / (large["n"] - small["n"])
+    base = small["peak_gb"] - each * small["n"]
+    rows = ["| images | nodes | neighbours | everything else | memory per node |", "|---|---|---|---|---|"]
+    for images in (10**7, 10**8, 10**9):
+        for nodes in (1, 8, 64):
+            search = growing * (images / n) ** 1.5 / nodes
+            rest = (shared / nodes + driver) * images / n
+            times = f"{duration(search)} | {duration(rest)}"
+            rows.append(f"| {images:,} | {nodes} | {times} | {base + each * images / nodes:.1f} GB |")
+    return "\n".join(rows)
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "predict":
+        print(predict(*(json.loads(Path(file).read_text()) for file in sys.argv[2:])))
+        sys.exit()
     part, images, classes = sys.argv[1:]
     measured = {"lists": lists, "folder": folder, "crossing": crossing, "cluster": cluster}[part]
     with kedge.progress.on_stderr():

@@ -103,16 +103,22 @@ def test_one_image_and_one_class(tmp_path: Path) -> None:
     assert torch.allclose(together(labels, 4)[1], kedge.adapt(f).probs, atol=1e-5)
 
 
-def test_an_interrupted_run_goes_on_from_the_arranged_images(
-    folder: FeatureFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(*arguments: Any) -> None:
-        raise KeyboardInterrupt
+def stop(*arguments: Any) -> None:
+    raise KeyboardInterrupt
 
+
+def interrupted(folder: FeatureFolder, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run in two parts that ends before any label is written."""
     with monkeypatch.context() as patched:
         patched.setattr(module, "save_shard", stop)
         with pytest.raises(KeyboardInterrupt):
-            adapt_folder(folder, tmp_path / "labels", parts=2)
+            adapt_folder(folder, out, parts=2)
+
+
+def test_an_interrupted_run_goes_on_from_the_arranged_images(
+    folder: FeatureFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(folder, tmp_path / "labels", monkeypatch)
     with monkeypatch.context() as patched:
         patched.setattr(module, "arrange", stop)  # it is not done again
         labels = adapt_folder(folder, tmp_path / "labels", parts=2)
@@ -122,13 +128,7 @@ def test_an_interrupted_run_goes_on_from_the_arranged_images(
 
 
 def test_another_run_is_not_continued(folder: FeatureFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*arguments: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "save_shard", stop)
-        with pytest.raises(KeyboardInterrupt):
-            adapt_folder(folder, tmp_path / "labels", parts=2)
+    interrupted(folder, tmp_path / "labels", monkeypatch)
     with pytest.raises(kedge.FileError, match="has the beginning of another run"):
         adapt_folder(folder, tmp_path / "labels", parts=3)
 
