@@ -16,7 +16,7 @@ from kedge.features.extract import done_before, extract, extract_folder
 from kedge.features.folder import FeatureFolder
 from pictures import save_pictures
 
-OPTIONS: dict[str, Any] = {"batch_size": 4, "workers": 1}
+OPTIONS: dict[str, Any] = {"batch_size": 4, "workers": 0}
 SHARDS = {**OPTIONS, "images_per_shard": 4}
 IMAGES = 24
 
@@ -106,7 +106,7 @@ from kedge.features.extract import extract_folder
 address, images, out, pids = sys.argv[1:]
 with connected(address):
     encoder = slow_encoder(Path(pids), 1.0)
-    options = {"images_per_shard": 4, "batch_size": 4, "workers": 1}
+    options = {"images_per_shard": 4, "batch_size": 4, "workers": 0}
     extract_folder(images, encoder=encoder, out=out, map_shards=map_shards, **options)
 """
 

@@ -13,10 +13,12 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from ..errors import KedgeError, SettingError
 from ..features.shard_maker import ShardMaker, Unit
+from ..words import count
 from .connect import ray_library
 
 
@@ -37,6 +39,16 @@ def map_shards(maker: ShardMaker, units: Iterable[Unit], number: int) -> Iterato
     ray = ray_library()
     if not number:
         return
+    gpu = maker.encoder.device.type == "cuda"
+    if maker.workers is None and not gpu:
+        maker = replace(maker, workers=0)  # the other processors have encoders of their own
+    wanted = {"CPU": 1 + (maker.workers or 0), **({"GPU": 1} if gpu else {})}  # of each actor
+    room = [min(node["Resources"].get(kind, 0) // size for kind, size in wanted.items()) for node in _alive(ray)]
+    if not sum(room):
+        needed = " and ".join(count(size, kind) for kind, size in wanted.items())
+        raise SettingError(
+            f"no node of the cluster has {needed} for a worker. Use another --device, or fewer --workers."
+        )
     rows = [{"unit": pickle.dumps(unit)} for unit in units]
     try:
         sent = ray.put(maker)
@@ -45,29 +57,24 @@ def map_shards(maker: ShardMaker, units: Iterable[Unit], number: int) -> Iterato
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
-    gpu = maker.encoder.device.type == "cuda"
-    cpus = 1 + (maker.workers or 0)
-    resources = ray.cluster_resources()
-    most = resources.get("GPU", 0) if gpu else resources.get("CPU", 1) // cpus
-    if most < 1:
-        wanted = "a GPU" if gpu else f"{cpus} CPUs"
-        raise SettingError(
-            f"no node of the cluster has {wanted} for a worker. Use another --device, or fewer --workers."
-        )
     made = ray.data.from_items(rows, override_num_blocks=number).map(
         _Actor,
         fn_constructor_args=(sent,),
         compute=ray.data.ActorPoolStrategy(  # from one on: those of a lost node give way to the others
-            min_size=1, max_size=int(min(most, number)), max_tasks_in_flight_per_actor=1
+            min_size=1, max_size=int(min(sum(room), number)), max_tasks_in_flight_per_actor=1
         ),
-        num_cpus=cpus,
-        num_gpus=1 if gpu else 0,
+        num_cpus=wanted["CPU"],
+        num_gpus=wanted.get("GPU", 0),
     )
     try:
         for row in made.iter_rows():
             yield row["images"]
     except ray.exceptions.RayError as error:
         raise _cause(error) from error
+
+
+def _alive(ray: Any) -> list[Any]:
+    return [node for node in ray.nodes() if node["Alive"]]
 
 
 def _cause(error: BaseException) -> BaseException:
