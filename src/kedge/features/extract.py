@@ -101,7 +101,7 @@ def extract(
     if encoder.name == "tiny" and progress.noticed():
         for limit in tiny.limits(images):
             progress.notice(f"note: {limit}")
-    wanted = choose(precision, encoder.device, len(images) * max(1, views)) if encoder.fast is None else EXACT
+    wanted = choose(precision, encoder.device) if encoder.fast is None else EXACT
     about = _about(images, templates, views, seed)
     classes_and_size = {"class_names": list(images.class_names), "dimension": encoder.dimension}
     job = {**encoder.provenance, **({} if wanted.exact else wanted.provenance), **about, **classes_and_size}
