@@ -289,8 +289,9 @@ def test_extraction_is_compared_with_torch_and_with_before(tmp_path: Path) -> No
     ]
     about = {"measured": "2026-01-01", "quick": False, "machine": {**machine.describe(), "openvino": "1"}}
     result = {**about, "threads": 2, "gflops": 200.0, "gflop_per_image": 35.0, "rows": rows, "growth": 1.02}
+    result["decoding"] = {"small": 0.004, "large": 0.02}
     shown = extraction.table(result)
-    assert "| OpenVINO int8 | 25.0 | 5.00 | 50% | 22.5 | 20.0 | 90 %, 80 % | 900 | 0.99990 |" in shown
+    assert "| OpenVINO int8 | 25.0 | 5.00 | 50% | 22.5 | 20.0 | 90 %, 80 % | 94 %, 100 % | 900 | 0.99990 |" in shown
     # 1,000 images: before 250 s; int8 44.4 s, 40 s to convert, 64 images in float32 and once more: 15.4 s
     assert extraction.job_seconds(rows[2], rows[0], "small", 1000) == pytest.approx(250)
     assert extraction.job_seconds(rows[1], rows[0], "small", 1000) == pytest.approx(1000 / 22.5 + 40 + 64 / 5 + 64 / 25)
@@ -318,3 +319,4 @@ def test_extraction_is_measured_from_files(tmp_path: Path) -> None:
     assert extraction.cosine(tmp_path, torch_row) == pytest.approx(1, abs=1e-6)
     assert 0.99 < extraction.cosine(tmp_path, extraction.ROWS[1]) < 1 - 1e-6
     assert extraction.operations(tmp_path) > 1000
+    assert set(extraction.decoding(tmp_path)) == set(extraction.SIZES)
