@@ -11,9 +11,10 @@ import pytest
 
 from kedge import progress
 from kedge.benchmark.cells import plan_cells
-from kedge.benchmark.estimate import Estimate, Trial
+from kedge.benchmark.estimate import Estimate, Trial, slowest
 from kedge.benchmark.grid import Grid
 from kedge.benchmark.run import Runner, run
+from kedge.features.feature_set import FeatureSet
 from kedge.features.simulate import simulate
 from kedge.methods.registry import build
 from kedge.words import duration
@@ -43,13 +44,46 @@ def test_an_estimate_is_time_per_image_times_images(birds: Path, monkeypatch: py
 
 
 def test_trials_end_when_their_time_is_over(birds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every method has had its first; of the four pairs of method and size of batch, two have none."""
     monkeypatch.setattr("kedge.benchmark.estimate.BUDGET", 0.0)
     estimate = Estimate(plan_cells(grid(birds)).cells, jobs=1)
     for item in estimate.before_cells():
         if isinstance(item, Trial):
-            estimate.add(item, 1.0)
+            estimate.add(item, 10.0 if item.cell.label == "tda" else None)  # zero-shot's fails
+    assert {label for label, *_ in estimate.measured} == {"tda"}
     assert len(estimate.measured) == 1
-    assert str(estimate).endswith("for 6 cells, without tda")
+    assert str(estimate).endswith("for 6 cells, without zero-shot")
+
+
+def test_methods_that_take_half_of_the_time_are_named() -> None:
+    assert slowest({"a": 10.0, "b": 10.0}) == ["a"]
+    assert slowest({"a": 1.0, "b": 4.0, "c": 3.0, "d": 3.0}) == ["b", "c"]
+    assert slowest({"a": 1.0}) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("first", "each", "calls", "expected"),
+    [
+        (0.01, 0.001, [16, 64, 120], 0.01 + 120 * 0.001),  # quick: the whole batch is tried
+        (2.0, 0.1, [16, 64, 16], 2 + 120 * 0.1),  # slow: 12 s more for the whole batch, which is not tried
+        (6.0, 0.0, [16, 64, 16], 6.0),  # slow, however few images there are
+    ],
+)
+def test_a_slow_method_is_tried_on_few_images(
+    birds: Path, monkeypatch: pytest.MonkeyPatch, first: float, each: float, calls: list[int], expected: float
+) -> None:
+    (cell,) = plan_cells(grid(birds, methods=["zero-shot"], scenarios=["all"])).cells
+    now, seen = [0.0], []
+
+    def evaluated(method: Any, features: Any, batch: Any, **_: Any) -> None:
+        seen.append(batch.size)
+        now[0] += first + each * batch.size + 60.0 * (len(seen) == 1)  # the first call compiles
+
+    monkeypatch.setattr("kedge.benchmark.estimate.evaluate", evaluated)
+    monkeypatch.setattr("kedge.benchmark.estimate.time.perf_counter", lambda: now[0])
+    found = Trial(cell).seconds_per_image(FeatureSet.load(birds), None)
+    assert seen == calls
+    assert found * 120 == pytest.approx(expected)
 
 
 def test_compiling_takes_no_time_from_the_trials(birds: Path, monkeypatch: pytest.MonkeyPatch) -> None:

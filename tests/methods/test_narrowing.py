@@ -93,7 +93,7 @@ def test_classes_change_in_a_stream_or_the_method_refuses(method: Any) -> None:
 
 def test_which_memories_are_kept_by_class() -> None:
     """TDA's negative cache has flags of all classes in each entry, TENT's state has no classes."""
-    assert sorted(BY_CLASS) == ["dmn", "kedge", "oga"]
+    assert sorted(BY_CLASS) == ["dmn", "dota", "kedge", "oga"]
 
 
 @pytest.mark.parametrize("name", sorted(BY_CLASS))

@@ -55,7 +55,7 @@ class Inputs:
         if method.traits.needs == "encoder":
             return {"images": x, "encoder": TinyEncoder().to(x.dtype)}
         if method.traits.needs == "views" or getattr(method, "views", 0):
-            noise = torch.randn(len(x), 4, x.shape[1], generator=torch.Generator().manual_seed(1)).to(x)
+            noise = torch.randn(len(x), 10, x.shape[1], generator=torch.Generator().manual_seed(1)).to(x)
             noise[:, 0] = 0
             return {"views": unit(x[:, None] + 0.3 * noise)}
         return {}

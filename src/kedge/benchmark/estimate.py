@@ -1,17 +1,18 @@
 """How long the cells of a benchmark will take: each method is timed on one batch before it starts.
 
-The trial of a cell evaluates its method on one batch, twice, since the first call may compile or load something. The
-time per image is that of the second. A cell takes it once per image of its plan. Methods that adapt the encoder are
-tried on two images. With feedback, a batch is labelled twice in a trial as in the cell. No trial starts once the
-trials add up to BUDGET seconds, in which compiling and loading do not count. A cell without one takes its
-method's mean time per image.
+The trial of a cell evaluates its method on a few images, since the first call may compile or load something, then on
+FEW, then on the whole batch. If that would take more than BUDGET seconds, the time of the whole batch is taken to be
+linear in its images. A cell takes the time per image once per image of its plan. A graph that grows with its stream, as
+ECALP's, takes longer at the end than in a trial. Methods that adapt the encoder are tried on two images. With feedback,
+a batch is labelled twice in a trial as in the cell. Every method has one trial; no further one starts once the trials
+add up to BUDGET seconds, in which first calls do not count. A cell without one takes its method's mean time per image.
 """
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from statistics import mean
 
@@ -25,8 +26,9 @@ from .scenarios import Batches
 
 BUDGET = 5.0  # seconds for all trials
 LARGEST = 1000  # images in a trial
+FIRST, FEW = 16, 64  # images of its first and its second call
 WITH_ENCODER = 2  # images, each of which goes through the encoder
-LONG = 60.0  # seconds: from here on, a method that takes most of the time is named
+LONG = 60.0  # seconds: from here on, the methods that take most of the time are named
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,24 @@ class Trial:
 
     def seconds_per_image(self, features: FeatureSet, images: ImageSource | None) -> float:
         """Run the trial."""
-        batch = Batches(self.size, features.head.k, features.head.k)
-        known = min(self.cell.feedback.known, self.size - 1)
-        feedback = asdict(replace(self.cell.feedback, known=known))
-        for _ in range(2):
-            start = time.perf_counter()
-            evaluate(self.cell.method, features, batch, tasks=1, images=images, **feedback)
-        return (time.perf_counter() - start) / self.size
+        self._seconds(min(FIRST, self.size), features, images)
+        few = min(FEW, self.size)
+        seconds = self._seconds(few, features, images)
+        if few < self.size:
+            if seconds * self.size <= BUDGET * few:
+                seconds = self._seconds(self.size, features, images)
+            else:
+                each = (seconds - self._seconds(FIRST, features, images)) / (few - FIRST)
+                seconds += max(each, 0) * (self.size - few)
+        return seconds / self.size
+
+    def _seconds(self, n: int, features: FeatureSet, images: ImageSource | None) -> float:
+        """For a batch of n images."""
+        batch = Batches(n, features.head.k, features.head.k)
+        feedback = asdict(replace(self.cell.feedback, known=min(self.cell.feedback.known, n - 1)))
+        start = time.perf_counter()
+        evaluate(self.cell.method, features, batch, tasks=1, images=images, **feedback)
+        return time.perf_counter() - start
 
 
 @dataclass
@@ -84,13 +97,13 @@ class Estimate:
             notice(str(self))
 
     def _trials(self) -> Iterator[Trial]:
-        """One trial per method, size of batch and feature file, as long as there is time; every method comes first."""
+        """One trial per method; then one per size of batch and feature file, as long as there is time."""
         turns = defaultdict[str, list[Trial]](list)
         for trial in {kind(cell): Trial(cell) for cell in self.cells}.values():
             turns[trial.cell.label].append(trial)
         for turn in range(max(map(len, turns.values()), default=0)):
             for waiting in turns.values():
-                if self.spent > BUDGET:
+                if turn and self.spent > BUDGET:
                     return
                 if turn < len(waiting):
                     yield waiting[turn]
@@ -111,12 +124,18 @@ class Estimate:
         if not total:
             return f"{count(len(self.cells), 'cell')} to run"
         seconds = sum(total.values())
-        slowest = max(total, key=lambda label: total[label])
         untried = sorted({cell.label for cell in self.cells} - set(total))
         said = f"about {duration(seconds)} for {count(len(self.cells), 'cell')}"
-        if seconds > LONG and len(total) > 1 and 2 * total[slowest] > seconds:
-            said += f", of these {duration(total[slowest])} for {slowest}"
+        if seconds > LONG and len(total) > 1:
+            said += f", of these {', '.join(f'{duration(total[label])} for {label}' for label in slowest(total))}"
         return said + (f", without {', '.join(untried)}" if untried else "")
+
+
+def slowest(seconds: Mapping[str, float]) -> list[str]:
+    """The fewest methods that together take at least half of the time, the slowest first."""
+    order = sorted(seconds, key=lambda label: -seconds[label])
+    half = sum(seconds.values()) / 2
+    return [label for i, label in enumerate(order) if sum(seconds[before] for before in order[:i]) < half]
 
 
 def kind(cell: Cell) -> tuple[object, ...]:

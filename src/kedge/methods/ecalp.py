@@ -1,6 +1,6 @@
 """ECALP: label propagation on a graph that grows by one image at a time.
 
-Li, Su, Zhao, Xu, "Efficient and Context-Aware Label Propagation for Zero-/Few-Shot Training-Free Adaptation of
+Li, Su, Goodge, Jia, Xu, "Efficient and Context-Aware Label Propagation for Zero-/Few-Shot Training-Free Adaptation of
 Vision-Language Model", ICLR 2025.
 
 Texts and all images so far are the nodes. Labels spread from the texts over the edges, as in ZLaP, and what an image

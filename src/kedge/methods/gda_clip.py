@@ -1,6 +1,6 @@
 """GDA-CLIP: Gaussian discriminant analysis with one covariance, fitted to soft zero-shot labels, beside zero-shot.
 
-Wang, Liang, Sheng, Liu, Tan, Wang, "A Hard-to-Beat Baseline for Training-free CLIP-based Adaptation", ICLR 2024.
+Wang, Liang, Sheng, He, Wang, Tan, "A Hard-to-Beat Baseline for Training-free CLIP-based Adaptation", ICLR 2024.
 
 The paper has a Gaussian of each class, with one covariance for all classes, from a few labelled images, and adds its
 discriminant to the zero-shot logits. Without labels, zero-shot probabilities take their place:
