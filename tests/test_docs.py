@@ -147,9 +147,8 @@ def test_a_methods_page_names_its_settings(name: str) -> None:
     source = (ROOT / "docs" / "methods" / page).read_text(encoding="utf-8")
     settings = [row[0].strip("`") for row in docstrings.fields(kedge.find_method(name))] if name != "calibrated" else []
     assert not [setting for setting in settings if f"`{setting}`" not in source]
-    assert re.search(
-        rf"\[`{name}(:METHOD)?`\]\({page}\)", (ROOT / "docs" / "methods" / "index.md").read_text(encoding="utf-8")
-    )
+    index = (ROOT / "docs" / "methods" / "index.md").read_text(encoding="utf-8")
+    assert re.search(rf"\[`{name}(:METHOD)?`\]\({page}\)", index)
 
 
 def test_docstrings_become_restructured_text() -> None:
