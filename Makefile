@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 PIP    := -m pip install --quiet --disable-pip-version-check -c constraints-torch.txt
 torch   = $(if $(TORCH_INDEX),$(1) $(PIP) --index-url $(TORCH_INDEX) torch)
 
-.PHONY: demo serve test test-transformers4 test-openclip test-tools docs lint bench load fuzz clean
+.PHONY: demo serve test test-cluster test-transformers4 test-openclip test-tools docs lint bench load fuzz clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.ready: pyproject.toml constraints-torch.txt
@@ -27,6 +27,9 @@ serve: $(VENV)/.ready  ## the page, on bundled pictures
 test: $(VENV)/.ready lint  ## style, types and every test
 	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/cluster
 	$(BIN)/python -m pytest tests/cluster  # they share one cluster of Ray, and are skipped without the extra `cluster`
+
+test-cluster: $(VENV)/.ready  ## every kind of failure on a cluster of three nodes; `test` has one of each
+	KEDGE_CLUSTER_MATRIX=1 $(BIN)/python -m pytest tests/cluster
 
 # The tests of encoders and pixels with the older of the two lines of transformers; `test` runs them with the newest.
 test-transformers4: build/venv-transformers4/.ready

@@ -34,9 +34,9 @@ def seconds(work: Callable[..., object], *arguments: Any) -> float:
     return time.perf_counter() - start
 
 
-def peak_memory_mb() -> float:
-    """Most memory this process has held. Linux's own figure: getrusage's also counts the process that started it."""
-    with open("/proc/self/status") as file:
+def peak_memory_mb(process: int | str = "self") -> float:
+    """Most memory a process has held. Linux's own figure: getrusage's also counts the process that started it."""
+    with open(f"/proc/{process}/status") as file:
         return next(int(line.split()[1]) / 1e3 for line in file if line.startswith("VmHWM"))
 
 

@@ -4,6 +4,8 @@
     python benchmarks/parts.py folder 1000000 1000       a folder of float16 shards: time, memory, recall, accuracy
     python benchmarks/parts.py crossing 100000 100       edges that cross parts, and accuracy beside the exact graph
     python benchmarks/parts.py cluster 1000000 100       two actors on two cores against one process on two threads
+    python benchmarks/parts.py predict SMALL LARGE       times and memory of more images and nodes, from the figures of
+                                                         two runs of `folder`, kept as files
 
 Memory is the most that the process ever held, with Python and torch; of actors, the sum over them. Feature folders are
 kept in build/bench, and so is what a solve that was interrupted had arranged: the same command continues.
@@ -12,19 +14,29 @@ kept in build/bench, and so is what a solve that was interrupted had arranged: t
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import torch
 from measuring import DIMENSION, FILES, Result, alone, load, peak_memory_mb, say, seconds, simulated
 
 import kedge
+from kedge.cluster.actors import Host, Hosts
+from kedge.cluster.solve import adapt_folder as on_cluster
 from kedge.features.folder import split
 from kedge.features.simulate import simulate
 from kedge.labelling.adapt_folder import adapt_folder
 from kedge.labelling.label_folder import LabelFolder
+from kedge.methods.solve.parts import Here
+from kedge.words import duration
 
 METHOD = "kedge"
 PER_SHARD = 50_000
@@ -84,8 +96,6 @@ def feature_folder(n: int, k: int) -> Path:
 
 
 def _split(n: int, k: int, place: Path) -> None:
-    from dataclasses import replace
-
     f = simulate(n, k, DIMENSION, seed=0)
     split(replace(f, image_features=f.image_features.half()), place, PER_SHARD)
 
@@ -115,21 +125,80 @@ def _folder(place: Path, out: Path, parts: int, search: str = "auto") -> Result:
     """In a process of its own."""
     torch.set_num_threads(2)
     found: list[LabelFolder] = []
-    took = seconds(lambda: found.append(adapt_folder(place, out, METHOD, parts=parts, search=search)))
+    spent: dict[str, float] = defaultdict(float)
+
+    class Timed(Here):
+        """Parts of this process; seconds of every call."""
+
+        def each(self, call: str, *shared: Any, own: Sequence[Any] | None = None, lasting: bool = False) -> list[Any]:
+            start = time.perf_counter()
+            answers = super().each(call, *shared, own=own, lasting=lasting)
+            spent[call] += time.perf_counter() - start
+            return answers
+
+    def engine(make: Callable[..., Any], places: Sequence[tuple[Any, ...]]) -> Timed:
+        start = time.perf_counter()
+        made = Timed([make(*each) for each in places])
+        spent[make.__name__] += time.perf_counter() - start
+        return made
+
+    options: Result = {"parts": parts, "search": search, "engine": engine}
+    took = seconds(lambda: found.append(adapt_folder(place, out, METHOD, **options)))
     size = {"n": len(found[0]), "k": len(found[0].class_names)}
-    return {**size, "seconds": took, "peak_gb": peak_memory_mb() / 1e3, **_told(found[0].summary)}
+    calls = {call: round(value, 2) for call, value in sorted(spent.items(), key=lambda entry: -entry[1])}
+    return {**size, "seconds": took, "peak_gb": peak_memory_mb() / 1e3, **_told(found[0].summary), "calls": calls}
 
 
 def _cluster(place: Path, out: Path) -> Result:
-    """In a process of its own."""
-    raise NotImplementedError
+    """In a process of its own, which has next to nothing to do."""
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    Host.process = lambda host: os.getpid()  # type: ignore[attr-defined]
+    peaks: list[float] = []
+    close = Hosts.close
+
+    def measured(hosts: Hosts) -> None:
+        peaks.extend(map(peak_memory_mb, ray.get([actor.process.remote() for actor in hosts.actors])))
+        close(hosts)
+
+    found: list[LabelFolder] = []
+    with patch.object(Hosts, "close", measured):
+        took = seconds(lambda: found.append(on_cluster(place, out, METHOD, actors=2)))
+    ray.shutdown()
+    return {"seconds": took, "peak_gb": (sum(peaks) + peak_memory_mb()) / 1e3, **_told(found[0].summary)}
 
 
 def _told(info: Result) -> Result:
     return {name: info[name] for name in TOLD if name in info}
 
 
+def predict(small: Result, large: Result) -> str:
+    """A table for the guide: 10⁷, 10⁸ and 10⁹ images on 1, 8 and 64 nodes like the machine that measured.
+
+    Time. Looking into p cells and finding them take time ∝ n √n, on all nodes; what this process does (k-means, writing
+    the labels) ∝ n, on one; everything else ∝ n, on all nodes. Memory: the slope between the two runs, on all nodes.
+    """
+    n, calls = large["n"], large["calls"]
+    growing = sum(calls.get(name, 0) for name in ("look", "visit_centres"))
+    shared = sum(calls.values()) - growing
+    driver = large["seconds"] - sum(calls.values())
+    each = (large["peak_gb"] - small["peak_gb"]) / (large["n"] - small["n"])
+    base = small["peak_gb"] - each * small["n"]
+    rows = ["| images | nodes | neighbours | everything else | memory per node |", "|---|---|---|---|---|"]
+    for images in (10**7, 10**8, 10**9):
+        for nodes in (1, 8, 64):
+            search = growing * (images / n) ** 1.5 / nodes
+            rest = (shared / nodes + driver) * images / n
+            times = f"{duration(search)} | {duration(rest)}"
+            rows.append(f"| {images:,} | {nodes} | {times} | {base + each * images / nodes:.1f} GB |")
+    return "\n".join(rows)
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "predict":
+        print(predict(*(json.loads(Path(file).read_text()) for file in sys.argv[2:])))
+        sys.exit()
     part, images, classes = sys.argv[1:]
     measured = {"lists": lists, "folder": folder, "crossing": crossing, "cluster": cluster}[part]
     with kedge.progress.on_stderr():

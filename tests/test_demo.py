@@ -1,4 +1,4 @@
-"""The demo, on a few of the bundled images: every method in real scenarios, and pictures of what was corrected."""
+"""The demo, on a few of the bundled images: its methods in real scenarios, and pictures of what was corrected."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from kedge import FeatureSet, Predictions, Result, adapt
 from kedge import demo as module
 from kedge.answers.answer import Answer
 from kedge.benchmark.record import load_records
-from kedge.demo import ON_PART, SLOW, Demo, Size, demo
+from kedge.demo import COMPARED, ON_PART, SLOW, Demo, Size, demo
 from kedge.encoders.names import load_encoder
 from kedge.errors import FileError, InputError, MissingExtra
 from kedge.labelling.contact_sheet import BAD, GOOD, contact_sheet
-from kedge.methods.registry import list_methods
 from kedge.report.words import points
 
 pytest.importorskip("transformers", reason='the bundled model is loaded by transformers: pip install "kedge[hf]"')
@@ -77,7 +76,7 @@ def test_compiling_is_not_timed_as_a_method(order: list[str]) -> None:
 def test_every_method_in_every_scenario(made: Demo) -> None:
     assert made.failed == ()
     cells = [(record.method, record.scenario) for record in made.records]
-    assert sorted(cells) == sorted((m, s) for m in list_methods() for s in ("very-low", "all", "stream-high"))
+    assert sorted(cells) == sorted((m, s) for m in COMPARED for s in ("very-low", "all", "stream-high"))
     assert all(record.simulated for record in made.records)
     counts = {(r.method in ON_PART, r.images) for r in made.records if r.scenario != "very-low"}
     assert counts == {(False, CLASSES * EACH), (True, CLASSES * module.EACH)}
@@ -109,7 +108,7 @@ def test_the_table_shows_accuracy_and_gain_and_marks_what_is_a_part(made: Demo) 
     assert changes.keys() == rows.keys()
     assert [part == "→" for part in changes["moon"]] == [False, True, False] * 2
     assert len(changes["zero-shot"]) == 2
-    assert sorted(rows) == sorted(f"{m}*" if m in ON_PART else f"{SLOW}†" if m == SLOW else m for m in list_methods())
+    assert sorted(rows) == sorted(f"{m}*" if m in ON_PART else f"{SLOW}†" if m == SLOW else m for m in COMPARED)
     found = [next(r for r in made.records if (r.method, r.scenario) == ("moon", s)) for s in lines[0].split()[1:4]]
     gains = [record.gain or 0 for record in found]
     shown = [
@@ -181,8 +180,8 @@ def test_refuses_a_place_it_can_not_write_before_working(tmp_path: Path, monkeyp
         demo(tmp_path)
 
 
-def test_without_transformers_it_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "transformers", None)
+def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
     ran = run("demo", "--out", tmp_path / "out")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert 'pip install "kedge[hf]"' in ran.err

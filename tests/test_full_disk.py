@@ -19,8 +19,9 @@ from kedge.benchmark.plan import draw
 from kedge.benchmark.plan_view import draw_plan
 from kedge.benchmark.record import Record
 from kedge.errors import FileError
-from kedge.features import shards
+from kedge.features import shard_maker
 from kedge.features.extract import done_before, extract
+from kedge.features.unfinished import Unfinished
 from kedge.files import check_writable, written_by_rename
 from kedge.labelling.contact_sheet import contact_sheet
 from kedge.labelling.predictions import Predictions
@@ -97,7 +98,7 @@ def test_pictures_that_cannot_be_written_or_copied(predictions: Predictions, tmp
 def test_an_extraction_continues_when_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """At 200 bytes the job is not written, at 1,500 no shard, at 8,000 the joined file has no room."""
     images = save_pictures(tmp_path / "images", each=4)
-    monkeypatch.setattr(shards, "SHARD_ROWS", 1)
+    monkeypatch.setattr(shard_maker, "SHARD_ROWS", 1)
     options: dict[str, Any] = {"encoder": encoder(), "views": 64, "batch_size": 128, "workers": 0}
     whole = extract(images, out=tmp_path / "whole.safetensors", **options)
     out = tmp_path / "f.safetensors"
@@ -110,7 +111,7 @@ def test_an_extraction_continues_when_there_is_room(tmp_path: Path, monkeypatch:
 
 def test_space_is_reserved_before_it_is_mapped(tmp_path: Path) -> None:
     """A file with holes would end the process (SIGBUS) where the disk is full."""
-    parts = shards.Parts(tmp_path / "f.safetensors", {})
+    parts = Unfinished(tmp_path / "f.safetensors.parts", {})
     parts.folder.mkdir()
     mapped = parts._map("features", (1000, 100))
     status = (parts.folder / "features.joined").stat()

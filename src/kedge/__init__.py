@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from .images.datasets import find_dataset
     from .images.image_set import ImageSet
     from .images.sources import dataset_images
+    from .labelling.adapt_folder import adapt_folder
     from .labelling.check_method import check_method, method_checks
     from .labelling.classify import classify
+    from .labelling.label_folder import LabelFolder
     from .labelling.predictions import Predictions
     from .labelling.result import Result
     from .labelling.session import Session
@@ -64,6 +66,8 @@ if TYPE_CHECKING:
 
 _MODULE_OF = {
     **dict.fromkeys(("adapt", "Stream"), "labelling.stream"),
+    "adapt_folder": "labelling.adapt_folder",
+    "LabelFolder": "labelling.label_folder",
     "Result": "labelling.result",
     "Session": "labelling.session",
     "classify": "labelling.classify",
@@ -140,6 +144,7 @@ __all__ = [
     "InputError",
     "Kedge",
     "KedgeError",
+    "LabelFolder",
     "Method",
     "MissingExtra",
     "Moon",
@@ -161,6 +166,7 @@ __all__ = [
     "ZeroShot",
     "__version__",
     "adapt",
+    "adapt_folder",
     "check_method",
     "classify",
     "dataset_images",

@@ -2,6 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 pytest.importorskip("ray", reason="needs Ray: pip install 'kedge[cluster]'")
+
+from kedge.cluster.connect import ray_library
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Iterator[Any]:
+    """The cluster, to which this process is connected: a head and two nodes, with a CPU each."""
+    ray = ray_library()
+    from ray.cluster_utils import Cluster
+
+    small = {"num_cpus": 1, "object_store_memory": 100 << 20}
+    cluster = Cluster(initialize_head=True, head_node_args=small)
+    for _ in range(2):
+        cluster.add_node(**small)
+    ray.init(address=cluster.address, log_to_driver=False)
+    cluster.wait_for_nodes()
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()

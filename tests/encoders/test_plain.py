@@ -80,6 +80,14 @@ def test_clip(clip: Path, activation: str) -> None:
     check_same(clip, SIZE, ["a photo of a cat.", "bird", "the small red dog cat bird"])
 
 
+@pytest.mark.parametrize("name", ["clip", "tiny"])
+def test_a_traced_image_tower_takes_any_number_of_images(clip: Path, name: str) -> None:
+    encoder = load_encoder("tiny" if name == "tiny" else str(clip), device="cpu")
+    pixels = torch.randn(3, 3, *encoder.preprocessing.size)
+    traced: Any = torch.jit.trace(encoder.visual, pixels[:2], check_trace=False)  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(traced(pixels), encoder.visual(pixels))
+
+
 def test_an_old_clip(clip: Path) -> None:
     """Its towers are said twice, and the number of the last token is wrong: the end is the highest number."""
     vision = config_of(clip)["vision_config"]

@@ -30,15 +30,14 @@ from kedge import progress
 from kedge.encoders.encoder import DEFAULT
 from kedge.encoders.names import load_encoder
 from kedge.errors import FileError, InputError, SettingError
-from kedge.features import batch_size
+from kedge.features import batch_size, shard_maker, unfinished
 from kedge.features import extract as _extract
-from kedge.features import shards as _shards
 from kedge.features.encode import AHEAD, encode
 from kedge.features.extract import check_same_encoder, done_before, extract
 from kedge.features.feature_set import FeatureSet
+from kedge.features.shard import save_shard
 from kedge.images.folders import folder
 from kedge.images.pixels import Preprocessing, open_image
-from kedge.tensor_files import save_tensors
 from pictures import encoder as colour_encoder
 from pictures import save_pictures
 
@@ -161,7 +160,7 @@ def test_the_same_file_for_any_workers_and_shards(
     zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, views: int
 ) -> None:
     whole = made(zoo, tmp_path / "a.safetensors", views=views)
-    monkeypatch.setattr(_shards, "SHARD_ROWS", 1)
+    monkeypatch.setattr(shard_maker, "SHARD_ROWS", 1)
     made(zoo, tmp_path / "b.safetensors", views=views)
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
     for workers in (1, 3):
@@ -314,7 +313,7 @@ def test_other_images_or_classes_are_another_job(zoo: Path, tmp_path: Path) -> N
 
 def test_a_lost_shard_is_made_again(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "f.safetensors"
-    monkeypatch.setattr(_shards, "SHARD_ROWS", 1)
+    monkeypatch.setattr(shard_maker, "SHARD_ROWS", 1)
     made(zoo, tmp_path / "whole.safetensors")
     stopped(zoo, out)
     shards = sorted((tmp_path / "f.safetensors.parts").glob("*.safetensors"))
@@ -322,7 +321,7 @@ def test_a_lost_shard_is_made_again(zoo: Path, tmp_path: Path, monkeypatch: pyte
     shards[1].unlink()
     encoder = fake()
     made(zoo, out, encoder)
-    assert sum(encoder.seen) == 23
+    assert sum(encoder.seen) == 15 + 4
     assert out.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
 
 
@@ -339,44 +338,46 @@ def changed_bit(shard: Path) -> None:
 def other_features(shard: Path) -> None:
     """Whole by its own hash, but of another shape."""
     tensors, _ = opened(shard)
-    save_tensors(shard, "feature shard", 1, {**tensors, "features": tensors["features"][:, :-1]}, {"skipped": []})
+    save_shard(shard, {**tensors, "image_features": tensors["image_features"][:, :-1]})
 
 
-def other_positions(shard: Path) -> None:
+def other_images(shard: Path) -> None:
     tensors, _ = opened(shard)
-    save_tensors(shard, "feature shard", 1, {**tensors, "positions": tensors["positions"] + 100}, {"skipped": []})
+    save_shard(shard, tensors, [(100, "it is empty")])
 
 
-@pytest.mark.parametrize("damage", [cut_short, changed_bit, other_features, other_positions])
+@pytest.mark.parametrize("damage", [cut_short, changed_bit, other_features, other_images])
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_damaged_shard_and_those_after_it_are_made_again(
+def test_a_damaged_shard_is_made_again(
     zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], number: int
 ) -> None:
     out = tmp_path / "f.safetensors"
-    monkeypatch.setattr(_shards, "SHARD_ROWS", 1)
+    monkeypatch.setattr(shard_maker, "SHARD_ROWS", 1)
     made(zoo, tmp_path / "whole.safetensors")
     stopped(zoo, out)
     damage(sorted((tmp_path / "f.safetensors.parts").glob("*.safetensors"))[number])
     encoder = fake()
     said: list[str] = []
-    monkeypatch.setattr(_shards, "notice", said.append)
+    monkeypatch.setattr(unfinished, "notice", said.append)
     with progress.shown_by(lambda *_: contextlib.nullcontext(lambda done: None), said.append):
         made(zoo, out, encoder)
-    assert sum(encoder.seen) == 27 - 4 * number
+    assert sum(encoder.seen) == 15 + 4
     assert "damaged and made again" in said[0]
-    assert said[1:] == (["continuing after image 4 of 30"] if number else [])
+    assert said[1:] == ["continuing: 8 of 30 images are done"]
     assert out.read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
 
 
-def test_shards_of_another_job_are_cleared(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the first shard the others are of no use, also not to another job."""
+def test_shards_of_another_job_are_cleared_by_force(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the first shard is lost."""
     out = tmp_path / "f.safetensors"
-    monkeypatch.setattr(_shards, "SHARD_ROWS", 1)
+    monkeypatch.setattr(shard_maker, "SHARD_ROWS", 1)
     stopped(zoo, out, seed=1, views=2, batch_size=8)
     shards = sorted((tmp_path / "f.safetensors.parts").glob("*.safetensors"))
     shards[0].unlink()
+    with pytest.raises(FileError, match="is an unfinished extraction with another"):
+        made(zoo, out)
     with pytest.raises(Stop):
-        made(zoo, out, Stopping())
+        made(zoo, out, Stopping(), force=True)
     assert done_before(out) == 12
     assert len(list((tmp_path / "f.safetensors.parts").glob("*.safetensors"))) == 3
     made(zoo, tmp_path / "whole.safetensors")
@@ -409,7 +410,7 @@ def test_only_one_process_at_a_time(zoo: Path, tmp_path: Path) -> None:
     pytest.importorskip("fcntl", reason="locks are not used on this system")
     out = tmp_path / "f.safetensors"
     with (
-        _shards.Parts(out, {}),
+        unfinished.Unfinished(tmp_path / "f.safetensors.parts", {}),
         pytest.raises(FileError, match="another process uses"),
     ):
         made(zoo, out)
@@ -418,9 +419,9 @@ def test_only_one_process_at_a_time(zoo: Path, tmp_path: Path) -> None:
 KILLED = """
 import sys
 from pathlib import Path
-from kedge.features import shards as _shards
+from kedge.features import shard_maker
 from test_extract import Fake, made
-_shards.SHARD_ROWS = 1
+shard_maker.SHARD_ROWS = 1
 made(Path(sys.argv[1]), Path(sys.argv[2]), Fake(pause=0.1), views=2, batch_size=4, workers=int(sys.argv[3]))
 """
 
@@ -585,7 +586,7 @@ def test_progress_counts_images_and_shows_a_rate(
 
 
 def test_encode_alone(zoo: Path) -> None:
-    batches = list(encode(folder(zoo), fake(), batch_size=10, workers=0, first=5))
+    batches = list(encode(folder(zoo), fake(), batch_size=10, workers=0, ranges=[range(5, 30)]))
     assert [(batch.start, batch.stop) for batch in batches] == [(5, 15), (15, 25), (25, 30)]
     assert [len(batch.positions) for batch in batches] == [9, 10, 3]
     assert [i for batch in batches for i, _ in batch.skipped] == [13, 25, 29]
@@ -721,7 +722,7 @@ def test_command_says_what_was_done_before(zoo: Path, tmp_path: Path, at_hand: A
     assert ran.err.startswith("error: image 14 of 30: ")
     assert ran.err.count("\n") == 1
     ran = run("extract", zoo, "--batch-size", 4, "-o", out)
-    assert ran.err.startswith("continuing after image 12 of 30\n")
+    assert ran.err.startswith("continuing: 12 of 30 images are done\n")
     assert "images/s" not in ran.err  # the time is that of the rest
 
 

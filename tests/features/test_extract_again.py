@@ -13,7 +13,7 @@ from command import run
 from kedge.errors import FileError
 from kedge.features.extract import done_before, extract
 from kedge.features.feature_set import FeatureSet
-from kedge.features.shards import Parts
+from kedge.features.unfinished import Unfinished
 from pictures import encoder as colour_encoder
 from pictures import save_pictures
 
@@ -92,7 +92,7 @@ def test_force_drops_unfinished_work_of_another_job(images: Path) -> None:
 
     out = Path("features.safetensors")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Parts, "joined", stop)
+        patched.setattr(Unfinished, "joined", stop)
         with pytest.raises(KeyboardInterrupt):
             extract(images, encoder=colour_encoder(), seed=1)
     assert done_before(out) > 0
@@ -104,7 +104,7 @@ def test_force_drops_unfinished_work_of_another_job(images: Path) -> None:
 
 def test_work_left_by_a_kill_at_the_very_end_is_cleared(images: Path) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Parts, "remove", lambda parts: None)
+        patched.setattr(Unfinished, "remove", lambda parts: None)
         extract(images, encoder=colour_encoder())
     assert Path("features.safetensors.parts").exists()
     extract(images, encoder=colour_encoder())

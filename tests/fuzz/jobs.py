@@ -8,7 +8,7 @@ from pathlib import Path
 
 from runner import Fault
 
-SMALL_SHARDS = "import kedge.features.shards as shards; shards.SHARD_ROWS = 4"
+SMALL_SHARDS = "import kedge.features.shard_maker as maker; maker.SHARD_ROWS = 4"
 SMALL_DEMO = """
 import kedge.demo as demo, kedge.encoders.tiny as tiny
 tiny.IMAGES, demo.VIEWS = Path("few.zip"), 2

@@ -25,7 +25,7 @@ from kedge.benchmark.record import load_records
 from kedge.cli import main
 from kedge.cli.reproduce import _names
 from kedge.errors import FileError, SettingError
-from kedge.features import shards
+from kedge.features import shard_maker
 from kedge.features.encode import encode
 from kedge.features.feature_set import FeatureSet
 from kedge.report import against, published
@@ -120,7 +120,7 @@ def test_again_only_the_report_is_written(made: tuple[Path, Any], root: Path) ->
 
 def child(argv: list[str]) -> None:
     torch.set_num_threads(1)
-    shards.SHARD_ROWS = 4
+    shard_maker.SHARD_ROWS = 4
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     main([*argv, "--quiet"])
 
@@ -145,12 +145,12 @@ def test_killed_and_continued(
 ) -> None:
     expected, out = written(made[0]), tmp_path / "out"
 
-    def noted(*arguments: Any, first: int, **options: Any) -> Any:
-        with (tmp_path / "first").open("a") as file:
-            file.write(f"{first}\n")
-        return encode(*arguments, first=first, **options)
+    def noted(images: Any, *arguments: Any, ranges: Any, **options: Any) -> Any:
+        with (tmp_path / "spared").open("a") as file:
+            file.write(f"{len(images) - sum(map(len, ranges))}\n")
+        return encode(images, *arguments, ranges=ranges, **options)
 
-    monkeypatch.setattr("kedge.features.extract.encode", noted)  # in the processes that are killed, too
+    monkeypatch.setattr("kedge.features.shard_maker.encode", noted)  # in the processes that are killed, too
     command = [str(word) for word in ("reproduce", "--root", root, *SMALL, "--out", out)]
     killed(command, lambda: any(out.glob("features/tiny/*.parts/*.safetensors")))
     assert not (out / "report.html").exists()
@@ -160,7 +160,7 @@ def test_killed_and_continued(
     assert int(done_before[1]) > 0
     killed(command, lambda: len(list(out.glob("records/*.json"))) > 3)
     assert not (out / "report.html").exists()
-    assert max(map(int, (tmp_path / "first").read_text().split())) > 0  # not all images were encoded again
+    assert max(map(int, (tmp_path / "spared").read_text().split())) > 0  # not all images were encoded again
     done, times = written(out), {path: path.stat().st_mtime_ns for path in out.glob("*/*.json")}
     check_written(done, expected, complete=False)
     again = run(*command)

@@ -51,7 +51,7 @@ from kedge.benchmark.grid import Grid
 from kedge.benchmark.plan import Plan, draw
 from kedge.benchmark.plan_view import plan_facts, ribbon
 from kedge.benchmark.record import Record, as_argument
-from kedge.features import shards
+from kedge.features import shard_maker
 from kedge.features.extract import extract
 from kedge.features.folder import FeatureFolder, split
 from kedge.images.image_set import MANIFEST
@@ -470,9 +470,9 @@ class _Stopping(Tower):
 @cache
 def _good_parts() -> dict[str, bytes]:
     """The files of an extraction that was stopped after three shards of four images."""
-    out, rows = _folder() / "f.safetensors", shards.SHARD_ROWS
+    out, rows = _folder() / "f.safetensors", shard_maker.SHARD_ROWS
     images = save_pictures(_folder() / "images", each=6)
-    shards.SHARD_ROWS = 1
+    shard_maker.SHARD_ROWS = 1
     try:
         extract(
             images, encoder=dataclasses.replace(encoder(), visual=_Stopping().eval()), out=out, batch_size=4, workers=0
@@ -480,7 +480,7 @@ def _good_parts() -> dict[str, bytes]:
     except _Stop:
         pass
     finally:
-        shards.SHARD_ROWS = rows
+        shard_maker.SHARD_ROWS = rows
     return {path.name: path.read_bytes() for path in sorted(Path(f"{out}.parts").iterdir())}
 
 

@@ -50,7 +50,7 @@ class FeatureFile:
         if features.labels is None:
             raise InputError(f"{path} has no labels, and a benchmark needs them. Add `labels` to the feature file.")
         return cls(
-            path=path,
+            path=path.absolute(),  # other processes may be in other folders
             stamp=features_stamp(path),
             hash=features.hash,
             dataset=features.dataset,

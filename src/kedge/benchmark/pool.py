@@ -15,13 +15,14 @@ from ..processes import without_ctrl_c
 
 T = TypeVar("T")
 R = TypeVar("R")
+Spread = Callable[[Iterable[Any], Callable[[], Callable[[Any], Any]], Callable[[Any, str], Any]], Iterator[Any]]
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 PATIENCE = 5.0  # seconds to wait for a process to end by itself
 
 
 def spread(
-    items: Iterable[T], jobs: int, make: Callable[[], Callable[[T], R]], died: Callable[[T, str], R]
+    items: Iterable[T], make: Callable[[], Callable[[T], R]], died: Callable[[T, str], R], *, jobs: int
 ) -> Iterator[tuple[T, R]]:
     """Yield (item, result) as items finish, from at most `jobs` processes with one thread each.
 

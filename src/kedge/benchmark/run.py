@@ -14,6 +14,7 @@ it.
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import time
 from collections.abc import Generator, Iterable, Sequence
@@ -35,7 +36,8 @@ from .estimate import Estimate, Trial
 from .evaluate import evaluate
 from .grid import MOST_JOBS, PRESETS, Grid
 from .plan import Plan, draw
-from .pool import spread
+from .pool import Spread
+from .pool import spread as in_processes
 from .record import Record
 
 __all__ = ["PRESETS", "Cell", "Grid", "Outcome", "Planned", "plan_cells", "run"]
@@ -60,13 +62,18 @@ class Outcome:
 
 
 def run(
-    grid: Grid | Sequence[Grid], out: str | Path | None = None, jobs: int | None = None, estimate: bool = True
+    grid: Grid | Sequence[Grid],
+    out: str | Path | None = None,
+    jobs: int | None = None,
+    estimate: bool = True,
+    spread: Spread | None = None,
 ) -> Outcome:
     """Run every cell that is not done yet; `out` and `jobs` replace those of the grid.
 
     grid: of several grids, the first one's folder, processes, images and encoder are those of all.
     jobs: 1 runs in this process with all its threads; more start that many processes with one thread each.
     estimate: if notices are shown, try each method first and say how long all will take.
+    spread: runs the cells elsewhere, `jobs` at one time, as `kedge.cluster.benchmark` does.
     """
     grids = [grid] if isinstance(grid, Grid) else list(grid)
     jobs = whole("jobs", grids[0].jobs if jobs is None else jobs, 1, MOST_JOBS)
@@ -75,9 +82,10 @@ def run(
     parts = [plan_cells(part, runner.load, runner.images) for part in grids]
     cells = {cell.name: cell for part in parts for cell in part.cells}  # a cell of two grids runs once
     planned = Planned(tuple(cells.values()), tuple(reason for part in parts for reason in part.left_out))
-    if grid.jobs > 1:
+    if spread or grid.jobs > 1:
         _check_sendable(planned.cells)
         runner = Runner(grid.images, grid.encoder)  # frees the features: the other processes open their own
+        spread = spread or partial(in_processes, jobs=grid.jobs)
     _prepare(grid.out)
     todo = []
     for cell in planned.cells:
@@ -86,7 +94,7 @@ def run(
         else:
             todo.append(cell)
     failed = []
-    with contextlib.closing(_results(todo, grid, runner, estimate and noticed())) as results:
+    with contextlib.closing(_results(todo, grid, runner, spread, estimate and noticed())) as results:
         for _, (cell, record) in zip(track(range(len(todo)), "cells"), results, strict=True):
             if record.error is None:
                 record.save(cell.path(grid.out))
@@ -160,12 +168,12 @@ class Runner:
 
 
 def _results(
-    cells: Sequence[Cell], grid: Grid, runner: Runner, estimated: bool
+    cells: Sequence[Cell], grid: Grid, runner: Runner, spread: Spread | None, estimated: bool
 ) -> Generator[tuple[Cell, Record], None, None]:
     """The records of the cells, as they are done. If `estimated`, an estimate of the time comes first."""
     estimate = Estimate(cells, grid.jobs)
     items = estimate.before_cells() if estimated and cells else iter(cells)
-    with contextlib.closing(_done(items, grid, runner)) as done:
+    with contextlib.closing(_done(items, grid, runner, spread)) as done:
         for item, result in done:
             if isinstance(item, Trial):
                 estimate.add(item, result)
@@ -173,12 +181,16 @@ def _results(
                 yield item, result
 
 
-def _done(items: Iterable[Cell | Trial], grid: Grid, runner: Runner) -> Generator[tuple[Cell | Trial, Any], None, None]:
-    if grid.jobs == 1:
+def _done(
+    items: Iterable[Cell | Trial], grid: Grid, runner: Runner, spread: Spread | None
+) -> Generator[tuple[Cell | Trial, Any], None, None]:
+    if spread is None:
         for item in items:
             yield item, runner(item)
         return
-    yield from spread(items, grid.jobs, partial(_one_thread_runner, grid.images, grid.encoder), _died)
+    images = None if grid.images is None else grid.images.absolute()
+    encoder = os.path.abspath(grid.encoder) if grid.encoder and os.path.isdir(grid.encoder) else grid.encoder
+    yield from spread(items, partial(_one_thread_runner, images, encoder), _died)
 
 
 def _check_sendable(cells: Sequence[Cell]) -> None:

@@ -39,6 +39,11 @@ def show_summary(summary: Mapping[str, Any]) -> None:
             f"calibration error: {percent(before)} zero-shot, {percent(after)} adapted "
             "(how far probabilities are from the share of labels that are right)"
         )
+    show_approximations(summary)
+
+
+def show_approximations(summary: Mapping[str, Any]) -> None:
+    """What the solve left out, as far as it left out anything."""
     if "recall" in summary:
         tell(f"approximate neighbour search, recall {percent(summary['recall'])}")
     if "outside" in summary:
@@ -46,6 +51,8 @@ def show_summary(summary: Mapping[str, Any]) -> None:
             f"{summary['candidates']} candidate classes per image, {percent(summary['outside'])} of the probability "
             "outside them"
         )
+    if "crossing" in summary:
+        tell(f"in {summary['parts']} parts, {percent(summary['crossing'])} of the neighbours are in another one")
     if summary.get("change", 0) > UNSETTLED:
         tell(f"after {count(summary['iterations'], 'iteration')} probabilities still moved by {summary['change']:.2g}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -48,9 +49,9 @@ def run(argv: Sequence[str] | None) -> int:
 class _Root(TyperGroup):
     """Turns the errors of every command into one line and an exit code."""
 
-    def make_context(self, *args: Any, **options: Any) -> Any:
+    def make_context(self, info_name: str | None, args: list[str], *more: Any, **options: Any) -> Any:
         with _in_one_line():
-            return super().make_context(*args, **options)
+            return super().make_context(info_name, _with_address(args), *more, **options)
 
     def invoke(self, ctx: Any) -> Any:
         with _in_one_line():
@@ -82,6 +83,17 @@ def _in_one_line() -> Iterator[None]:
         raise typer.Exit(130) from error
 
 
+def _with_address(words: Sequence[str]) -> list[str]:
+    """`--cluster` may stand alone: what follows is its address only if it looks like one. Typer has no such options."""
+    found: list[str] = []
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        found.append(word)
+        if word == "--cluster" and not _ADDRESS.fullmatch(after):
+            found.append("auto")
+    return found
+
+
+_ADDRESS = re.compile(r"auto|local|[^/\s]+:\d+")
 _PLAIN: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "add_completion": False}
 app = typer.Typer(cls=_Root, pretty_exceptions_enable=False, **_PLAIN)
 features_app = typer.Typer(help="Show, convert and split feature files.", **_PLAIN)
@@ -130,6 +142,12 @@ RawCsv = Annotated[
     bool,
     typer.Option(
         "--raw-csv", help="Leave text in CSV as it is; by default ' comes before a leading = + - @, tab, return."
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[HOST:PORT]", help="Work on the cluster of Ray at this address; without one, on that of this machine."
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors on stderr.")]

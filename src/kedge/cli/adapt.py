@@ -14,10 +14,12 @@ import typer
 from .._version import __version__
 from ..errors import SettingError
 from ..ranges import MOST_IMAGES, whole
+from ._adapt_folder import adapt_folder
 from ._adapt_summary import show_classes, show_review, show_summary
 from ._app import (
     BatchSize,
     ClassNames,
+    Cluster,
     Device,
     EncoderName,
     ImageFolder,
@@ -117,6 +119,16 @@ def adapt(
     classes_out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the classes found, as .csv, for --present.")
     ] = None,
+    label_folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="For a feature folder of any size: write the labels as shards into this new folder."
+        ),
+    ] = None,
+    cluster: Cluster = None,
+    actors: Annotated[
+        int | None, typer.Option(metavar="N", help="With --cluster: in how many parts. Default: one for each node.")
+    ] = None,
     all_rows: Annotated[
         bool, typer.Option("--all-rows", help="Also write rows for images that could not be read.")
     ] = False,
@@ -135,6 +147,8 @@ def adapt(
     Images that cannot be read are left out and named on stderr.
     With a feature file, --sort-into and methods that adapt the encoder open the images it names only if they are in
     the file's own folder, or in the folder that --images names. Such methods also take --encoder and --device.
+    With --label-folder, features stay on the disk, and labels are written as shards; --out x.csv or x.json also makes
+    one table of them. With --cluster, the parts of this solve are on the nodes of a cluster.
 
     \b
     Example: kedge adapt birds.safetensors --set alpha=2 --out labels.csv
@@ -142,6 +156,7 @@ def adapt(
     Example: kedge adapt photos.safetensors --images photos --sort-into sorted
     Example: kedge adapt photos.safetensors --present found.csv --known labels.csv --review 20
     Example: kedge adapt photos --classes names.txt --out photos.labelstudio.json
+    Example: kedge adapt features --label-folder labels --out labels.csv --cluster 10.0.0.1:6379
     """
     from .. import progress
     from ..encoders.encoder import DEFAULT
@@ -165,6 +180,24 @@ def adapt(
     from ..methods.registry import build, find_method, parse_method
     from ..methods.settings import parse, settings_of
 
+    if label_folder is not None:
+        others: dict[str, Any] = {
+            "classes": classes,
+            "encoder": encoder,
+            "templates": templates,
+            "views": views,
+            "present": present,
+        }
+        others |= {"absent": absent, "reject": reject, "review": review, "classes_out": classes_out, "images": images}
+        others |= {"sort_into": sort_into, "keep_features": keep_features, "image_url": image_url}
+        others |= {"batch_size": batch_size, "workers": workers, "precision": precision}
+        others |= {"normalize": normalize or None, "all_rows": all_rows or None, "strict": strict or None}
+        _refuse(others, "not for --label-folder")
+        table = None if out == "-" else Path(out)
+        where: dict[str, Any] = {"cluster": cluster, "actors": actors}
+        show: dict[str, Any] = {"raw_csv": raw_csv, "as_json": as_json, "quiet": quiet}
+        return adapt_folder(source, label_folder, method, set_ or [], known, table, **where, **show)
+    _refuse({"cluster": cluster, "actors": actors}, "for --label-folder")
     if out == "-":
         _refuse({"image_url": image_url}, "for --out FILE.labelstudio.json")
     file = None if out == "-" else check_output(out, Asked(raw_csv, all_rows, image_url))

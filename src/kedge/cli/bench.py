@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import SettingError
 from ..words import count
-from ._app import Json, Quiet, app
+from ._app import Cluster, Json, Quiet, app
 from ._show import print_json, print_table, tell
 
 if TYPE_CHECKING:
     from ..benchmark.cells import Cell
     from ..benchmark.grid import Grid
     from ..benchmark.record import Record
+    from ..benchmark.run import Outcome
 
 
 @app.command()
@@ -63,6 +65,7 @@ def bench(
         Path | None, typer.Option(metavar="DIR", help="Folder for the records; default: kedge-bench.")
     ] = None,
     jobs: Annotated[int | None, typer.Option(metavar="N", help="Number of processes, with one thread each.")] = None,
+    cluster: Cluster = None,
     images: Annotated[
         Path | None, typer.Option(metavar="DIR", help="For tent: the images, if not in the feature file's own folder.")
     ] = None,
@@ -77,6 +80,7 @@ def bench(
 
     A cell is one method on one feature file in one scenario with one seed. Each finished cell is one record file.
     You can stop at any time: the next run skips finished cells. A changed setting or feature file is a new cell.
+    With --cluster, cells run on all its machines, which must see the feature files at the same paths.
     If a cell fails, the others still run, the exit code is 1, and the next run tries it again.
 
     --known and --oracle-classes measure what a person's help is worth. The method first labels the batch unaided, then
@@ -107,6 +111,8 @@ def bench(
     from ..benchmark.grid import Grid, merged, read_options
     from ..benchmark.run import run
 
+    if cluster and jobs is not None:
+        raise SettingError("--jobs is for one machine, and --cluster uses every CPU of the cluster. Leave one out.")
     flags: dict[str, Any] = {
         "features": features,
         "methods": method,
@@ -130,7 +136,7 @@ def bench(
         return
     with contextlib.nullcontext() if quiet else progress.on_stderr():
         try:
-            outcome = run(chosen)
+            outcome = _on_cluster(chosen, cluster) if cluster else run(chosen)
         except KeyboardInterrupt as error:
             raise KeyboardInterrupt(
                 f"stopped. Finished cells are in {chosen.out}; run the same command to continue."
@@ -159,6 +165,15 @@ def bench(
         tell(f"{cells}: {outcome.ran} run, {outcome.already} done before → {outcome.folder}")
         tell(f"to show them: kedge table {outcome.folder}")
         tell(f"as a page, with tail accuracy and calibration: kedge report {outcome.folder}")
+
+
+def _on_cluster(grid: Grid, address: str) -> Outcome:
+    from ..benchmark.run import run
+    from ..cluster.benchmark import slots, spread
+    from ..cluster.connect import connected
+
+    with connected(address):
+        return run(grid, jobs=slots(), spread=spread)
 
 
 def _about(record: Record) -> dict[str, Any]:

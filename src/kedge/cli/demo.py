@@ -26,9 +26,9 @@ def demo(
 ) -> None:
     """Run the whole workflow on the small model and the pictures that come with kedge.
 
-    Encodes the pictures, runs every method in the StatA paper's scenarios, prints a table, and writes a report, a
-    contact sheet of labels that became right or wrong, and a picture of a stream over time. After an interruption,
-    the same command continues.
+    Encodes the pictures, runs the StatA paper's methods, MOON and kedge in the paper's scenarios, prints a table,
+    and writes a report, a contact sheet of labels that became right or wrong, and a picture of a stream over time.
+    After an interruption, the same command continues.
 
     \b
     Example: kedge demo --out kedge-demo

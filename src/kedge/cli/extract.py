@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,7 @@ import typer
 
 from ..errors import SettingError
 from ..words import count, percent
-from ._app import BatchSize, Device, EncoderName, Json, KeepPrecision, Quiet, Strict, Templates, Workers, app
+from ._app import BatchSize, Cluster, Device, EncoderName, Json, KeepPrecision, Quiet, Strict, Templates, Workers, app
 from ._show import print_json, show_skipped, tell
 
 
@@ -41,19 +42,27 @@ def extract(
     strict: Strict = False,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the random views.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace a file or unfinished work of another job.")] = False,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The .safetensors file to write.")] = Path(
-        "features.safetensors"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE|FOLDER", help="The .safetensors file or the folder to write.")
+    ] = Path("features.safetensors"),
+    images_per_shard: Annotated[
+        int | None, typer.Option(metavar="N", help="In a feature folder: images in each file; default: 8192.")
+    ] = None,
+    cluster: Cluster = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Encode images and class names into a feature file.
+    """Encode images and class names into a feature file or folder.
 
     By default the sub-folders of IMAGES are the classes and give the labels. With --classes, they give the labels
     only if each is the name of a class (case, _ and - are ignored); otherwise labels are unknown. Images that cannot
     be read are left out and listed. An interrupted run continues when it is started again: finished work is in
     FILE.parts. If FILE is complete and comes from the same images, classes and options, nothing is done; if not, it
     is replaced only with --force.
+
+    An --out without an ending is a feature folder, for more features than memory holds: it has many files, and its
+    unfinished work too. With --cluster, the machines of a cluster make these files, each in its own time; all of them
+    must see the images and the output at the same paths.
 
     \b
     Datasets (--dataset NAME --root DIR), in CoOp's folder layout: imagenet, sun397, fgvc_aircraft, eurosat,
@@ -67,11 +76,16 @@ def extract(
     from ..encoders.encoder import DEFAULT
     from ..encoders.names import load_encoder
     from ..encoders.templates import read_templates
-    from ..features.extract import check_feature_file, done_before
-    from ..features.extract import extract as run
+    from ..features.extract import check_feature_file, done_before, extract_folder
+    from ..features.extract import extract as extract_file
     from ..images.sources import dataset_images, image_set
 
-    check_feature_file(out)
+    folder: dict[str, Any] = {} if images_per_shard is None else {"images_per_shard": images_per_shard}
+    if out.suffix:
+        check_feature_file(out)
+        if folder:
+            raise SettingError(f"--images-per-shard is for a feature folder; {out} is a file. Leave one of them out.")
+    run: Any = extract_file if out.suffix else partial(extract_folder, **folder)
     if bool(images) == bool(dataset):
         given = "both" if images else "neither"
         raise SettingError(f"extract needs either IMAGES or --dataset; got {given}. Name one of them.")
@@ -83,7 +97,7 @@ def extract(
         tell(found.note)
     written = _written(out)
     start = time.perf_counter()
-    with contextlib.nullcontext() if quiet else progress.on_stderr():
+    with contextlib.nullcontext() if quiet else progress.on_stderr(), _cluster(cluster) as map_shards:
         try:
             features = run(
                 found,
@@ -98,10 +112,11 @@ def extract(
                 strict=strict,
                 seed=seed,
                 force=force,
+                map_shards=map_shards,
             )
         except KeyboardInterrupt as error:
             raise KeyboardInterrupt(
-                f"stopped. Finished work is in {out}.parts; run the command again to continue."
+                f"stopped. Finished work is in {out}{'.parts' * bool(out.suffix)}; run the command again to continue."
             ) from error
     seconds = time.perf_counter() - start
     done_already = written is not None and written == _written(out)
@@ -123,6 +138,19 @@ def extract(
         print_json(summary)
     if not quiet:
         _show_summary(summary)
+
+
+@contextlib.contextmanager
+def _cluster(address: str | None) -> Iterator[Any]:
+    """What makes shards on the cluster at this address; None without an address."""
+    if address is None:
+        yield None
+        return
+    from ..cluster.connect import connected
+    from ..cluster.extraction import map_shards
+
+    with connected(address):
+        yield map_shards
 
 
 def _written(path: Path) -> tuple[int, int] | None:

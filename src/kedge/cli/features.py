@@ -53,12 +53,7 @@ def _about(features: FeatureSet) -> dict[str, Any]:
 
 
 def _about_folder(folder: FeatureFolder) -> dict[str, Any]:
-    """Opens every shard, one at a time: that checks them."""
-    right = 0.0
-    for shard in folder.shards:
-        right += len(shard) * (shard.open().zero_shot_accuracy() or 0.0)
-    accuracy = right / len(folder) if folder.columns.labels else None
-    return {**_facts(folder, folder.columns, accuracy), "shards": len(folder.shards)}
+    return {**_facts(folder, folder.columns, folder.zero_shot_accuracy()), "shards": len(folder.shards)}
 
 
 def _facts(features: FeatureSet | FeatureFolder, columns: Columns, accuracy: float | None) -> dict[str, Any]:
@@ -110,7 +105,7 @@ def features_split(
     source: FeatureFile,
     target: Annotated[Path, typer.Argument(metavar="FOLDER", help="The feature folder to make.")],
     images_per_shard: Annotated[
-        int | None, typer.Option(metavar="N", help="Images in each shard; default: 10000.")
+        int | None, typer.Option(metavar="N", help="Images in each shard; default: 8192.")
     ] = None,
     shards: Annotated[int | None, typer.Option(metavar="N", help="The number of shards instead.")] = None,
     normalize: Normalize = False,

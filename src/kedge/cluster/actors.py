@@ -29,13 +29,20 @@ class Made(NamedTuple):
 
 
 class Host:
-    """What an actor is: one object, made where it is needed."""
+    """What an actor is: one object at a time, made where it is needed."""
 
-    def __init__(self, make: Callable[..., Any], arguments: tuple[Any, ...], threads: int) -> None:
+    def __init__(self, threads: int) -> None:
         import torch
 
         torch.set_num_threads(threads)
+        self.part: Any = None
+
+    def make(self, make: Callable[..., Any], arguments: tuple[Any, ...], again: bool) -> None:
+        """Make the object. again: it takes the place of one that was lost."""
+        self.part = None  # let go of the one before
         self.part = make(*arguments)
+        if again and hasattr(self.part, "resume"):
+            self.part.resume()
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a function of the object."""
@@ -53,20 +60,37 @@ class Host:
         """Is the actor there? Ray raises an error if not."""
         return True
 
-    def resume(self) -> None:
-        """The object takes the place of one that was lost."""
-        if hasattr(self.part, "resume"):
-            self.part.resume()
+
+class Hosts:
+    """So many actors: the engine that makes parts on a cluster."""
+
+    def __init__(self, number: int) -> None:
+        self.threads = _threads(number)
+        self.actors = [self.new() for _ in range(number)]
+
+    def new(self) -> Any:
+        """An actor, wherever there is room."""
+        kind = ray_library().remote(Host).options(num_cpus=self.threads, scheduling_strategy="SPREAD")
+        return kind.remote(self.threads)
+
+    def __call__(self, make: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Actors:
+        """An object of each of these arguments, one in each actor; they replace those before."""
+        return Actors(self, make, arguments)
+
+    def close(self) -> None:
+        """End the actors."""
+        for actor in self.actors:
+            ray_library().kill(actor)
 
 
 class Actors:
     """Objects, each in an actor; see `methods.solve.parts.Parts`."""
 
-    def __init__(self, make: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> None:
-        self.make, self.arguments = make, arguments
+    def __init__(self, hosts: Hosts, make: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> None:
+        self.hosts, self.make, self.arguments = hosts, make, arguments
         self.lasting: dict[str, Made] = {}
-        self.threads = _threads(len(arguments))
-        self.hosts = [self._host(number) for number in range(len(arguments))]
+        self.used = False
+        self._make(range(len(self)), again=False)
 
     def __len__(self) -> int:
         return len(self.arguments)
@@ -91,10 +115,7 @@ class Actors:
 
     def close(self) -> None:
         """See `Parts`."""
-        ray = ray_library()
-        for host in self.hosts:
-            ray.kill(host)
-        self.hosts = []
+        _answers({n: actor.make.remote(dict, (), False) for n, actor in enumerate(self.hosts.actors)})
 
     def _all(self, made: Made) -> list[Any]:
         """Make a call of every part; of those that are lost before they answer, again."""
@@ -103,6 +124,7 @@ class Actors:
         for _ in range(RETRIES):
             found |= self._of(made, pending)
             pending = [number for number in pending if number not in found]
+            self.used = True
             if not pending:
                 return [found[number] for number in range(len(self))]
             self._replace_lost()
@@ -110,33 +132,35 @@ class Actors:
 
     def _of(self, made: Made, numbers: Sequence[int]) -> dict[int, Any]:
         """Make a call of some parts; the results of those that answered."""
+        actors = self.hosts.actors
         shared = [ray_library().put(each) for each in made.shared]
         if made.give is None:
             own = [[]] * len(self) if made.own is None else [[each] for each in made.own]
-            return _answers({n: self.hosts[n].call.remote(made.call, *own[n], *shared) for n in numbers})
+            return _answers({n: actors[n].call.remote(made.call, *own[n], *shared) for n in numbers})
         several = len(self) + 1
-        given = [host.give.options(num_returns=several).remote(made.give, *made.giving) for host in self.hosts]
+        given = [actor.give.options(num_returns=several).remote(made.give, *made.giving) for actor in actors]
         if len(_answers({number: refs[0] for number, refs in enumerate(given)})) < len(self):
             return {}  # first those that are lost are replaced
         entries = {n: [refs[n + 1] for refs in given] for n in numbers}
-        return _answers({n: self.hosts[n].take.remote(made.call, len(self), *entries[n], *shared) for n in numbers})
+        return _answers({n: actors[n].take.remote(made.call, len(self), *entries[n], *shared) for n in numbers})
 
     def _replace_lost(self) -> None:
         """Replace every actor that is gone, and make the lasting calls of it again."""
-        there = _answers({number: host.there.remote() for number, host in enumerate(self.hosts)})
+        actors = self.hosts.actors
+        there = _answers({number: actor.there.remote() for number, actor in enumerate(actors)})
         lost = [number for number in range(len(self)) if number not in there]
-        if lost and not self.lasting:
+        if lost and self.used and not self.lasting:
             raise PartLost("an actor was lost before any of its work could be continued.")
         for number in lost:
             notice(f"part {number} was lost, and is made again")
-            self.hosts[number] = self._host(number)
-            self.hosts[number].resume.remote()
+            actors[number] = self.hosts.new()
+        self._make(lost, again=True)
         for made in self.lasting.values():
             self._of(made, lost)  # one that is lost again is found out by the call that is to be made
 
-    def _host(self, number: int) -> Any:
-        kind = ray_library().remote(Host).options(num_cpus=self.threads, scheduling_strategy="SPREAD")
-        return kind.remote(self.make, self.arguments[number], self.threads)
+    def _make(self, numbers: Sequence[int], again: bool) -> None:
+        actors = self.hosts.actors
+        _answers({n: actors[n].make.remote(self.make, self.arguments[n], again) for n in numbers})
 
 
 def _answers(refs: dict[int, Any]) -> dict[int, Any]:

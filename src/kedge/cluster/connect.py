@@ -18,7 +18,6 @@ AUTO = "auto"  # the cluster that runs on this machine, or else one of its own f
 def ray_library() -> Any:
     """The library; raises MissingExtra with the pip command."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # lines that its C++ part writes into a progress bar
     try:
         import ray
     except ImportError as error:

@@ -7,6 +7,7 @@ All nodes see the folders of the features and of the labels under the same paths
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from ..labelling.label_folder import LabelFolder
 from ..methods.contract import Method
 from ..methods.given import Known
 from ..ranges import whole
-from .actors import Actors
+from .actors import Hosts
 from .connect import AUTO, connected
 
 
@@ -38,6 +39,7 @@ def adapt_folder(
         whole("actors", actors, 1, 100_000)
     with connected(address) as ray:
         parts = actors or sum(node["Alive"] for node in ray.nodes())
-        return here.adapt_folder(
-            features, Path(out).absolute(), method, known=known, parts=parts, engine=Actors, **settings
-        )
+        with closing(Hosts(parts)) as hosts:
+            return here.adapt_folder(
+                features, Path(out).absolute(), method, known=known, parts=parts, engine=hosts, **settings
+            )

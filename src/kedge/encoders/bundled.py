@@ -23,6 +23,7 @@ class Bundled(nn.Module):
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__()
         text, vision, common = config["text_config"], config["vision_config"], config["projection_dim"]
+        self.config = config  # shown with the model: its layers do not say all of it
         self.text_length: int = text["max_position_embeddings"]
         self.text_model, self.vision_model = TextTower(text), VisionTower(vision)
         self.visual_projection = nn.Linear(vision["hidden_sizes"][-1], common, bias=False)

@@ -95,6 +95,7 @@ class CLIP(nn.Module):
     def __init__(self, settings: Settings) -> None:
         super().__init__()
         text, vision, common = settings.text, settings.vision, settings.projection_dim
+        self.config = settings  # shown with the model: its layers do not say all of it
         self.text_length = text.max_position_embeddings
         self.text_model, self.vision_model = TextTower(text), VisionTower(vision)
         self.visual_projection = nn.Linear(vision.hidden_size, common, bias=False)
@@ -130,7 +131,7 @@ class VisionTower(nn.Module):
         """b×3×h×w → b×width."""
         parts: Any = self.embeddings
         patches = parts.patch_embedding(pixels).flatten(2).transpose(1, 2)
-        token = parts.class_embedding.expand(len(pixels), 1, -1)
+        token = parts.class_embedding.expand(pixels.shape[0], 1, -1)  # len() would be a constant when traced
         x = torch.cat([token, patches], dim=1) + parts.position_embedding.weight
         x = self.encoder(self.pre_layrnorm(x), causal=False)
         seen: Tensor = self.post_layernorm(x[:, 0])

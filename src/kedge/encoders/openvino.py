@@ -17,6 +17,7 @@ import contextlib
 import hashlib
 import io
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -64,7 +65,10 @@ def image_tower(encoder: Encoder, dtype: str, calibration: Tensor | None = None)
                 "INFERENCE_NUM_THREADS": torch.get_num_threads(),
                 "PERFORMANCE_HINT": "LATENCY",  # one batch at a time, on all threads
             }
-            return _Tower(core.compile_model(model, "CPU", settings), weights)
+            tower = _Tower(core.compile_model(model, "CPU", settings), weights)
+            if len(tower(torch.zeros(1, 3, *encoder.preprocessing.size))) != 1:  # a trace can fix the number
+                raise ValueError("it takes only one number of images at a time.")
+            return tower
         except KedgeError:
             raise
         except Exception as error:  # the libraries raise errors of many kinds
@@ -94,12 +98,14 @@ def pixels_hash(pixels: Tensor) -> str:
 
 def _model(openvino: Any, encoder: Encoder, calibration: Tensor | None) -> tuple[bytes, Bytes]:
     """The converted model as OpenVINO's two files, the graph and its weights; from the cache if it is there."""
-    path = cache_folder() / f"{_key(openvino, encoder, calibration)}.safetensors"
+    with quiet(), torch.no_grad():
+        traced = _traced(encoder)
+    path = cache_folder() / f"{_key(openvino, encoder, traced, calibration)}.safetensors"
     with contextlib.suppress(KedgeError, OSError):
         return _read(path)
     notice(f"converting the image tower of {encoder.name} for OpenVINO, once …")
     with quiet(), torch.no_grad(), contextlib.redirect_stdout(io.StringIO()):  # NNCF shows its progress on stdout
-        model = _converted(openvino, encoder)
+        model = _converted(openvino, encoder, traced)
         if calibration is not None:
             model = _quantised(model, calibration)
         graph, weights = _as_files(openvino, model)
@@ -130,24 +136,24 @@ def _forget_oldest(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _key(openvino: Any, encoder: Encoder, calibration: Tensor | None) -> str:
+def _traced(encoder: Encoder) -> Any:
+    """The tower as torch's record of its operations on blank images."""
+    blank = torch.zeros(2, 3, *encoder.preprocessing.size)  # 2: a size of 1 could become a part of the model
+    trace: Any = torch.jit.trace
+    return trace(_Features(encoder.visual).eval(), blank, check_trace=False, strict=False)
+
+
+def _key(openvino: Any, encoder: Encoder, traced: Any, calibration: Tensor | None) -> str:
     """A hash of what a converted model depends on."""
     parts = [
         VERSION,
         openvino.__version__,
-        encoder.provenance.get("weights_sha256") or _weights_hash(encoder.visual),
-        encoder.provenance.get("library"),
-        encoder.visual,  # its layers
-        getattr(getattr(encoder.visual, "tower", None), "config", None),  # what layers do not say: heads, activations
-        encoder.preprocessing.size,
+        encoder.provenance.get("weights_sha256") or content_hash(encoder.visual.state_dict(), {}),
+        re.sub(r"___torch_mangle_\d+", "", traced.inlined_graph.str(False)),  # operations and sizes; names are counted
     ]
     if calibration is not None:
         parts += [imported("nncf", "openvino").__version__, pixels_hash(calibration)]
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
-
-
-def _weights_hash(visual: nn.Module) -> str:
-    return content_hash(visual.state_dict(), {})
 
 
 class _Features(nn.Module):
@@ -162,13 +168,9 @@ class _Features(nn.Module):
         return found
 
 
-def _converted(openvino: Any, encoder: Encoder) -> Any:
-    height, width = encoder.preprocessing.size
-    return openvino.convert_model(
-        _Features(encoder.visual),
-        example_input=torch.zeros(2, 3, height, width),
-        input=[openvino.PartialShape([-1, 3, height, width])],
-    )
+def _converted(openvino: Any, encoder: Encoder, traced: Any) -> Any:
+    shape = openvino.PartialShape([-1, 3, *encoder.preprocessing.size])
+    return openvino.convert_model(traced, example_input=torch.zeros(2, 3, *encoder.preprocessing.size), input=[shape])
 
 
 def _quantised(model: Any, calibration: Tensor) -> Any:

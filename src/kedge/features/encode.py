@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,6 +26,7 @@ from ..images.pixels import Preprocessing, open_image
 from ..memory import check_memory
 from ..ranges import seed_number, whole
 from ..words import count
+from .shard import Skipped
 
 if TYPE_CHECKING:
     from ..encoders.encoder import Encoder
@@ -34,7 +35,6 @@ AHEAD = 2  # batches that are decoded ahead
 USUAL_WORKERS, MOST_WORKERS = 8, 256
 MOST_VIEWS, MOST_TOGETHER = 10_000, 1_000_000  # views of an image; pictures through the encoder at one time
 
-Skipped = tuple[int, str]  # the position of an image that could not be read, and why
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -57,11 +57,12 @@ class Decoder:
     preprocessing: Preprocessing
     views: int = 0
     seed: int = 0
+    offset: int = 0  # the number of the first of the images
 
     def __call__(self, image: tuple[int, Path | IO[bytes]]) -> Tensor | str:
         """3×h×w, or v×3×h×w with views."""
         i, source = image
-        name = str(source) if isinstance(source, Path) else f"image {self.images.paths[i]}"
+        name = str(source) if isinstance(source, Path) else f"image {self.images.paths[i - self.offset]}"
         try:
             opened = open_image(source, name)
             if not self.views:
@@ -81,34 +82,53 @@ def encode(
     batch_size: int,
     workers: int | None = None,
     seed: int = 0,
-    first: int = 0,
+    ranges: Sequence[range] | None = None,
+    offset: int = 0,
 ) -> Iterator[Encoded]:
-    """Encode images `first` to n − 1, in batches, in order.
+    """Encode images in batches, in order; no batch has images of two ranges.
 
+    ranges: the numbers of the images to encode; None: all.
+    offset: the number of the first of `images`, if these are a part of all images.
     batch_size: pictures that go through the encoder together; v views of an image are v pictures.
     workers: threads that decode images; 0: decode in this thread, between the batches; None: one per core.
     """
-    views, batch_size = whole("views", views, 0, MOST_VIEWS), whole("batch_size", batch_size, 1, MOST_TOGETHER)
-    seed = seed_number(seed)
-    workers = whole("workers", _usual_workers() if workers is None else workers, 0, MOST_WORKERS)
-    together = max(1, min(batch_size // max(1, views), len(images) - first))
+    check_options(views, batch_size, workers, seed)
+    workers = _usual_workers() if workers is None else workers
+    ranges = [range(offset, offset + len(images))] if ranges is None else ranges
+    together = max(1, min(images_together(batch_size, views), sum(map(len, ranges))))
     pictures, (height, width) = together * max(1, views), encoder.preprocessing.size
     needed = pictures * (2 + AHEAD * bool(workers)) * 3 * height * width * 4  # 2: alone, and as a batch
     check_memory(needed, f"{count(pictures, 'picture')} of {height}×{width} at one time", SettingError)
-    decoder = Decoder(images, encoder.preprocessing, views, seed)
+    decoder = Decoder(images, encoder.preprocessing, views, seed, offset)
     shape = (-1, views, encoder.dimension) if views else (-1, encoder.dimension)
 
+    starts = [
+        (start, min(start + together, part.stop)) for part in ranges for start in range(part.start, part.stop, together)
+    ]
+
     def batches() -> Iterator[Encoded]:
-        sources = ((i, images.source(i)) for i in range(first, len(images)))
+        sources = ((i, images.source(i - offset)) for numbers in ranges for i in numbers)
         with closing(_ahead(decoder, sources, workers, AHEAD * together)) as decoded:
-            for start in range(first, len(images), together):
-                stop = min(start + together, len(images))
+            for start, stop in starts:
                 positions, pixels, skipped = _batch(start, list(islice(decoded, stop - start)))
                 parts = [encoder.encode_images(part) for part in torch.split(pixels, batch_size)] if positions else []
                 features = torch.cat([part.float().cpu() for part in parts]) if parts else torch.empty(0)
                 yield Encoded(start, stop, positions, features.reshape(shape), skipped)
 
     return batches()
+
+
+def check_options(views: int, batch_size: int, workers: int | None, seed: int) -> None:
+    """Raise SettingError for a number that is out of range."""
+    whole("views", views, 0, MOST_VIEWS)
+    whole("batch_size", batch_size, 1, MOST_TOGETHER)
+    whole("workers", 0 if workers is None else workers, 0, MOST_WORKERS)
+    seed_number(seed)
+
+
+def images_together(batch_size: int, views: int) -> int:
+    """How many images a batch has, if each has this many views."""
+    return max(1, batch_size // max(1, views))
 
 
 def _batch(start: int, decoded: list[Tensor | str]) -> tuple[list[int], Tensor, list[Skipped]]:

@@ -178,18 +178,12 @@ class FeatureSet:
     @property
     def precision_check(self) -> PrecisionCheck | None:
         """How near the features are to float32's, if they or some of them were encoded in another precision."""
-        return fitted(self.provenance.get("precision_check"), PrecisionCheck | None)  # type: ignore[arg-type]
+        return recorded_check(self.provenance)
 
     @property
     def precision(self) -> str:
         """The precision that images were encoded in, and how near it is to float32; "" if unknown."""
-        said = " by ".join(str(self.provenance[key]) for key in ("precision", "engine") if self.provenance.get(key))
-        check = self.precision_check
-        if check is None:
-            return printable(said)
-        return printable(
-            f"{said}: {check}" if check.used else f"{said}, since {check.precision} was not near enough: {check}"
-        )
+        return recorded_precision(self.provenance)
 
     @property
     def skipped(self) -> dict[str, str]:
@@ -317,6 +311,22 @@ class FeatureSet:
                 normalize=normalize,
             )
         return replace(imported, path=path.absolute())
+
+
+def recorded_check(provenance: Mapping[str, Any]) -> PrecisionCheck | None:
+    """See `FeatureSet.precision_check`."""
+    return fitted(provenance.get("precision_check"), PrecisionCheck | None)  # type: ignore[arg-type]
+
+
+def recorded_precision(provenance: Mapping[str, Any]) -> str:
+    """See `FeatureSet.precision`."""
+    said = " by ".join(str(provenance[key]) for key in ("precision", "engine") if provenance.get(key))
+    check = recorded_check(provenance)
+    if check is None:
+        return printable(said)
+    return printable(
+        f"{said}: {check}" if check.used else f"{said}, since {check.precision} was not near enough: {check}"
+    )
 
 
 class naming:

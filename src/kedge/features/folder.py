@@ -1,7 +1,7 @@
 """A feature folder: a FeatureSet in many files, which need not fit in memory together.
 
     birds/manifest.safetensors               the classes with their prototypes, the provenance, and the list of shards
-    birds/000000000-000010000.safetensors    a shard: see `features.shard`
+    birds/000000000-000008192.safetensors    a shard: see `features.shard`
 
     folder = FeatureFolder.open("birds")     # reads the manifest only
     for shard in folder.shards:
@@ -34,12 +34,12 @@ from ..ranges import whole
 from ..schema import Meta, Positive, Whole
 from ..tensor_files import check_names, check_path, load_tensors, save_tensors
 from ..words import count
-from .feature_set import FeatureSet, image_tensors, naming, stored_paths
+from .feature_set import FeatureSet, image_tensors, naming, recorded_precision, stored_paths
 from .shard import NAME, load_shard, save_shard, shard_name, shard_range, shards_in
 from .text_head import TextHead
 
 KIND, VERSION = "feature folder", 1
-IMAGES_PER_SHARD, MOST_PER_SHARD = 10_000, 10_000_000
+IMAGES_PER_SHARD, MOST_PER_SHARD = 8192, 10_000_000  # a multiple of the usual batch sizes
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,18 @@ class FeatureFolder:
         """The shards, in order; each is opened by `open`."""
         return tuple(Shard(self, entry) for entry in self.entries)
 
+    @property
+    def precision(self) -> str:
+        """See `FeatureSet.precision`."""
+        return recorded_precision(self.provenance)
+
+    def zero_shot_accuracy(self) -> float | None:
+        """See `FeatureSet.zero_shot_accuracy`; opens one shard after the other, which checks them all."""
+        right = 0.0
+        for shard in track(self.shards, "shards"):
+            right += len(shard) * (shard.open().zero_shot_accuracy() or 0.0)
+        return right / len(self) if self.columns.labels else None
+
     def gather(self) -> FeatureSet:
         """All images in memory, as one FeatureSet: the one that was split."""
         n, d, v = len(self), self.head.d, self.columns.views
@@ -248,8 +260,11 @@ def write_manifest(
     return FeatureFolder.open(path)
 
 
-def check_new_folder(path: str | Path) -> Path:
-    """The path, if a feature folder can be made there: nothing is there, or what an interrupted run left."""
+def check_new_folder(path: str | Path, left: Sequence[str] = ()) -> Path:
+    """The path, if a feature folder can be made there: nothing is there, or what an interrupted run left.
+
+    left: names of files that it may have left beside shards.
+    """
     path = check_path(path)
     check_usable(path)
     if is_feature_folder(path):
@@ -259,7 +274,7 @@ def check_new_folder(path: str | Path) -> Path:
     check_writable(path / MANIFEST if path.is_dir() else path)
     if path.is_dir():
         for there in path.iterdir():
-            if shard_range(there.name) is None and not there.name.startswith(".kedge-"):
+            if shard_range(there.name) is None and there.name not in left and not there.name.startswith(".kedge-"):
                 raise FileError(f"{path} has other files, like {there.name}. Name an empty or a new folder.")
     return path
 

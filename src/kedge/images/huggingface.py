@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +24,12 @@ class HubImages(ImageSet):
         """The encoded bytes of image i, as a file; or its path, if the dataset has only that."""
         image = self.rows[i][self.column]
         return Path(image["path"]) if image["bytes"] is None else io.BytesIO(image["bytes"])
+
+    def part(self, numbers: range) -> HubImages:
+        """Some consecutive images."""
+        part: Any = super().part(numbers)
+        found: HubImages = replace(part, rows=self.rows.select(numbers))
+        return found
 
 
 def huggingface(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -37,6 +37,11 @@ class ImageSet:
     def source(self, i: int) -> Path | IO[bytes]:
         """The path of image i, or its bytes as a file."""
         return self.root / self.paths[i]
+
+    def part(self, numbers: range) -> ImageSet:
+        """Some consecutive images."""
+        rows = slice(numbers.start, numbers.stop)
+        return replace(self, paths=self.paths[rows], labels=None if self.labels is None else self.labels[rows])
 
 
 def readable(name: str) -> str:

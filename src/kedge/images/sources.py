@@ -162,3 +162,9 @@ class InMemory(ImageSet):
     def source(self, i: int) -> Path | IO[bytes]:
         """The bytes of image i, as a file."""
         return io.BytesIO(self.encoded[i])
+
+    def part(self, numbers: range) -> InMemory:
+        """Some consecutive images."""
+        part: Any = super().part(numbers)
+        found: InMemory = replace(part, encoded=self.encoded[numbers.start : numbers.stop])
+        return found

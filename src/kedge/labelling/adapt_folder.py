@@ -37,6 +37,7 @@ from ..methods.solve.lists import Answers, Rows
 from ..methods.solve.neighbours import EXACT_UP_TO
 from ..methods.solve.parts import Engine, PartLost, Parts, here
 from ..progress import notice, track
+from ..ranges import MOST_IMAGES, whole
 from ..schema import Whole
 from ..tensor_files import check_path, load_tensors, save_tensors
 from .label_folder import MANIFEST, Entry, LabelFolder, label_tensors, save_manifest, save_shard
@@ -85,6 +86,7 @@ def adapt_folder(
     chosen = build(method, settings)
     if not isinstance(chosen, SolvesParts):
         raise SettingError(f"method {chosen.name!r} cannot solve a feature folder in parts. Choose kedge or stata.")
+    parts = whole("parts", parts, 1, MOST_IMAGES)
     folder = features if isinstance(features, FeatureFolder) else FeatureFolder.open(features)
     out = check_new_labels(out)
     given = _known(known, folder)
@@ -138,7 +140,7 @@ def open_cells(path: Path, work: Path, number: int, start: int, stop: int) -> Ce
     first = sum(len(shard) for shard in folder.shards[:start])
     opening = [lambda path=shard.path: load_shard(path, verified=True)[0]["image_features"] for shard in shards]
     x = Stacked(opening, [len(shard) for shard in shards], _like(folder))
-    return Cells(x, first, rows_file(work, number), number)
+    return Cells(x, getattr(torch, folder.columns.dtype), first, rows_file(work, number), number)
 
 
 def open_rows(

@@ -31,7 +31,7 @@ from ..encoders.names import load_encoder
 from ..errors import FileError, KedgeError, SettingError
 from ..features.encode import MOST_VIEWS
 from ..features.extract import extract
-from ..features.shards import OtherJob
+from ..features.unfinished import OtherJob
 from ..files import check_writable, writing
 from ..methods.registry import build
 from ..progress import notice

@@ -28,7 +28,7 @@ def arranged(
     for number, share in enumerate(shares):
         opening = [lambda array=arrays[j]: array for j in share]
         stacked = Stacked(opening, [len(arrays[j]) for j in share], x[:0].float())
-        parts.append(Cells(stacked, first, folder / f"{number}.rows", number))
+        parts.append(Cells(stacked, x.dtype, first, folder / f"{number}.rows", number))
         first += len(stacked)
     return parts, arrange(Here(parts), m, exact).info
 

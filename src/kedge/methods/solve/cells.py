@@ -126,9 +126,12 @@ def owners(centres: Tensor, sizes: Tensor, parts: int) -> Tensor:
 class Cells:
     """Some of the images, and what they look for."""
 
-    def __init__(self, x: Stacked, first: int, file: Path, number: int) -> None:
-        """x: consecutive images, the first of which has this number. file: for the rows of this part's own cells."""
-        self.x, self.first, self.file, self.number = x, first, file, number
+    def __init__(self, x: Stacked, dtype: torch.dtype, first: int, file: Path, number: int) -> None:
+        """x: consecutive images, stored in this type; the first of them has the number `first`.
+
+        file: for the rows of this part's own cells. number: of the part.
+        """
+        self.x, self.dtype, self.first, self.file, self.number = x, dtype, first, file, number
         self.keep_best = best_keeper(x.like)
 
     def size(self) -> int:
@@ -174,7 +177,6 @@ class Cells:
             torch.empty(self.n, dtype=torch.long),
             self.near.new_empty(self.n, self.near.shape[1]),
         )
-        self.dtype = self.x.opening[0]().dtype
         with writing(self.file), self.file.open("wb") as file:
             reserve(file, self.n * self.x.like.shape[-1] * self.dtype.itemsize)
 

@@ -157,7 +157,8 @@ def proportions(parts: Parts, pi: Tensor, n: int, steps: int) -> Tensor:
 def agreement(parts: Parts, n: int, neighbours: int, k: int) -> float:
     """κ: how often neighbours have the same zero-shot label; 0 by chance, 1 always."""
     pairs = max(1, n * min(neighbours, n - 1))
-    return (sum(parts.exchange("lend_labels", "agreeing")) / pairs - 1 / k) / (1 - 1 / k)
+    agreeing: list[int] = parts.exchange("lend_labels", "agreeing")
+    return (sum(agreeing) / pairs - 1 / k) / (1 - 1 / k)
 
 
 @torch.no_grad()
@@ -170,7 +171,8 @@ def mass(parts: Parts) -> Tensor:
 def temper(parts: Parts, compiled: bool) -> float:
     """Lower probabilities to what is likely to be right; the mean ϑ."""
     found: list[tuple[float, int]] = parts.each("temper", compiled, lasting=True)
-    return float(sum(heat for heat, _ in found) / sum(images for _, images in found))
+    heat, images = (float(sum(each)) for each in zip(*found, strict=True))
+    return heat / images
 
 
 def _sum(tensors: Iterable[Tensor]) -> Tensor:

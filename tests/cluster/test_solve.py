@@ -1,0 +1,93 @@
+"""One joint solve in actors on three nodes gives what one process gives, also if an actor is killed in the middle."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import kedge
+from command import run
+from kedge.cluster import actors, solve
+from kedge.cluster.connect import ray_library
+from kedge.features.folder import FeatureFolder, split
+from kedge.features.simulate import simulate
+from kedge.labelling.label_folder import LabelFolder
+
+KNOWN = {5: 3, 2999: 1}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> FeatureFolder:
+    return split(simulate(3000, 20, d=32, seed=1), tmp_path_factory.mktemp("features") / "f", 500)
+
+
+def together(labels: LabelFolder) -> tuple[Tensor, Tensor]:
+    """Labels and z of all images; the candidates are all classes."""
+    shards = list(labels.shards())
+    return torch.cat([shard["labels"] for shard in shards]), torch.cat([shard["z"] for shard in shards])
+
+
+@pytest.mark.parametrize("search", ["exact", "approximate"])
+def test_a_joint_solve_is_that_of_one_process(search: str, nodes: Any, folder: FeatureFolder, tmp_path: Path) -> None:
+    settings = {"known": KNOWN, "search": search, "method": "kedge" if search == "exact" else "stata"}
+    one = kedge.adapt_folder(folder, tmp_path / "one", **settings)
+    three = solve.adapt_folder(folder, tmp_path / "three", **settings)
+    assert three.summary["parts"] == 3
+    assert 0 < three.summary["crossing"] < 0.2
+    assert three.summary.get("recall") == one.summary.get("recall")
+    labels, z = together(one)
+    assert torch.equal(together(three)[0], labels)
+    assert (together(three)[1] - z).abs().max() <= 1e-4
+
+
+def test_an_actor_killed_in_the_middle(
+    nodes: Any, folder: FeatureFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its part is made again from its files and the last statistics, and the solve goes on to the same labels."""
+    ray, steps, killed = ray_library(), [0], []
+    whole = actors.Actors._all
+
+    def with_a_kill(self: actors.Actors, made: actors.Made) -> list[Any]:
+        steps[0] += made.call == "assign"
+        if steps[0] == 14 and not killed:
+            killed.append(ray.get(self.hosts.actors[1].process.remote()))
+            os.kill(killed[0], signal.SIGKILL)
+        return whole(self, made)
+
+    monkeypatch.setattr(actors.Actors, "_all", with_a_kill)
+    monkeypatch.setattr(actors.Host, "process", lambda self: os.getpid(), raising=False)
+    said: list[str] = []
+    monkeypatch.setattr(actors, "notice", said.append)
+    labels = solve.adapt_folder(folder, tmp_path / "labels", actors=3)
+    assert killed
+    assert said == ["part 1 was lost, and is made again"]
+    expected = together(kedge.adapt_folder(folder, tmp_path / "one"))
+    found = together(labels)
+    assert float((found[0] == expected[0]).double().mean()) >= 0.999
+    assert (found[1] - expected[1]).abs().max() <= 0.05
+
+
+def test_the_command_line(nodes: Any, folder: FeatureFolder, tmp_path: Path) -> None:
+    """Of one actor; the connection that is there is used."""
+    ran = run("adapt", folder.path, "--label-folder", tmp_path / "labels", "--cluster", "auto", "--actors", "1")
+    assert ran.code == 0, ran.err
+    assert len(LabelFolder.open(tmp_path / "labels")) == 3000
+
+
+def test_more_actors_than_cores_are_refused(nodes: Any, folder: FeatureFolder, tmp_path: Path) -> None:
+    with pytest.raises(kedge.SettingError, match="7 actors need as many cores; the cluster has 3"):
+        solve.adapt_folder(folder, tmp_path / "labels", actors=7)
+
+
+def test_what_a_part_raises_is_raised_here(nodes: Any, tmp_path: Path) -> None:
+    folder = split(simulate(60, 4, d=16, seed=1), tmp_path / "f", 20)
+    shard = folder.shards[1].path
+    shard.write_bytes(shard.read_bytes()[:-8])
+    with pytest.raises(kedge.FileError, match=shard.name):
+        solve.adapt_folder(folder, tmp_path / "labels", actors=2)
