@@ -96,7 +96,7 @@ def _with_address(words: Sequence[str]) -> list[str]:
 _ADDRESS = re.compile(r"auto|local|[^/\s]+:\d+")
 _PLAIN: dict[str, Any] = {"no_args_is_help": True, "rich_markup_mode": None, "add_completion": False}
 app = typer.Typer(cls=_Root, pretty_exceptions_enable=False, **_PLAIN)
-features_app = typer.Typer(help="Show, convert and split feature files.", **_PLAIN)
+features_app = typer.Typer(help="Show, convert, split and import features.", **_PLAIN)
 ls_app = typer.Typer(help="List methods, scenarios, encoders and datasets.", **_PLAIN)
 app.add_typer(features_app, name="features")
 app.add_typer(ls_app, name="ls")

@@ -1,4 +1,4 @@
-"""`kedge features`: show, convert and split feature files."""
+"""`kedge features`: show, convert, split and import features."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import typer
 
 from ..errors import SettingError
 from ..words import count, first_few, percent
-from ._app import FeatureFile, Json, Normalize, Quiet, features_app
+from ._app import Device, EncoderName, FeatureFile, Json, Normalize, Quiet, Templates, features_app
 from ._show import plain, print_facts, print_json, tell
 
 if TYPE_CHECKING:
     from ..features.feature_set import FeatureSet
     from ..features.folder import Columns, FeatureFolder
+    from ..features.text_head import TextHead
 
 
 @features_app.command("info")
@@ -136,3 +137,80 @@ def features_split(
         made = split(loaded, target, size)
     if not quiet:
         tell(f"{count(len(made), 'image')} in {count(len(made.shards), 'shard')} → {target} (sha256 {made.hash})")
+
+
+@features_app.command("import")
+def features_import(
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="EMBEDDINGS", help="A folder with img_emb/*.npy and perhaps metadata/*.parquet."),
+    ],
+    target: Annotated[Path, typer.Argument(metavar="FOLDER", help="The feature folder to make.")],
+    classes: Annotated[
+        str | None, typer.Option(metavar="NAMES|FILE", help='"cat, dog", or a file with one class per line.')
+    ] = None,
+    encoder: EncoderName = None,
+    templates: Templates = None,
+    text_from: Annotated[
+        Path | None, typer.Option(metavar="FEATURES", help="A feature file or folder with the prototypes instead.")
+    ] = None,
+    device: Device = "auto",
+    normalize: Normalize = False,
+    quiet: Quiet = False,
+) -> None:
+    """Import embeddings that clip-retrieval has written, as a feature folder.
+
+    Each file img_emb/img_emb_N.npy becomes a shard, in its own precision; the names of its images are the column
+    image_path, path, url or key of metadata/metadata_N.parquet (needs pyarrow). The text prototypes come from --classes
+    and the --encoder that made the embeddings, or from another feature file. An interrupted import continues when it
+    is started again.
+
+    \b
+    Example: kedge features import embeddings photos-features --classes names.txt --encoder openclip:ViT-B-32/openai
+    """
+    from .. import progress
+    from ..features.embeddings import find_embeddings, import_embeddings
+    from ..features.folder import check_new_folder
+
+    check_new_folder(target)  # all of this before a large model is loaded
+    find_embeddings(source)
+    with contextlib.nullcontext() if quiet else progress.on_stderr():
+        head, text_encoder = _prototypes(classes, encoder, templates, text_from, device)
+        made = import_embeddings(source, target, head, provenance={"text_encoder": text_encoder}, normalize=normalize)
+    if not quiet:
+        if not made.columns.paths:
+            tell("note: there are no metadata files, so the images have no names")
+        tell(f"{count(len(made), 'image')} in {count(len(made.shards), 'shard')} → {target} (sha256 {made.hash})")
+
+
+def _prototypes(
+    classes: str | None, encoder: str | None, templates: Path | None, text_from: Path | None, device: str
+) -> tuple[TextHead, str]:
+    """The prototypes, and the name of the encoder that made them."""
+    if (text_from is None) == (classes is None) or (text_from is None) != (encoder is not None):
+        raise SettingError(
+            "the text prototypes need either --classes and --encoder, the one that made the embeddings, "
+            "or --text-from FEATURES. Name one of them."
+        )
+    if text_from is not None:
+        from ..features.feature_set import FeatureSet
+        from ..features.folder import FeatureFolder
+        from ..images.image_set import is_feature_folder
+
+        if templates is not None:
+            raise SettingError("--templates is for --classes; --text-from has its prototypes. Leave --templates out.")
+        if is_feature_folder(text_from):
+            folder = FeatureFolder.open(text_from)
+            return folder.head, str(folder.provenance.get("encoder") or "unknown")
+        features = FeatureSet.load(text_from)
+        return features.head, features.encoder
+    assert classes is not None
+    assert encoder is not None
+    from ..encoders.names import load_encoder
+    from ..encoders.templates import PLAIN_TEMPLATE, read_templates
+    from ..features.text_head import text_head
+    from ..images.class_names import class_names
+
+    names, prompts = class_names(classes), read_templates(templates) if templates else PLAIN_TEMPLATE
+    loaded = load_encoder(encoder, device=device)
+    return text_head(loaded, names, prompts), loaded.name
