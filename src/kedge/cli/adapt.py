@@ -166,6 +166,7 @@ def adapt(
     from ..features.feature_set import FeatureSet
     from ..features.image_source import ImageSource, find_images, image_root
     from ..images.image_set import is_features
+    from ..images.parquet import ParquetImages
     from ..images.sources import image_set
     from ..labelling.class_file import check_class_file, read_present, write_classes
     from ..labelling.classify import classify, label
@@ -246,6 +247,8 @@ def adapt(
             _refuse({"images": images, "normalize": normalize or None}, "for a feature file, and these are images")
             found = image_set(source, given.pop("classes", None))
             if sort_into:
+                if isinstance(found, ParquetImages):
+                    raise SettingError("--sort-into is for image files, and these are in a Parquet file. Leave it out.")
                 check_target(sort_into, found.folders or (found.root,))
             read_said(names_alone(found.class_names), found.paths)
             loaded = load_encoder(encoder or DEFAULT, device=device)

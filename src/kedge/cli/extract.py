@@ -21,7 +21,9 @@ from ._show import print_json, show_skipped, tell
 def extract(
     images: Annotated[
         list[str] | None,
-        typer.Argument(metavar="IMAGES...", help="Folders of images, tables (.csv: path,label), files or patterns."),
+        typer.Argument(
+            metavar="IMAGES...", help="Folders of images, tables (.csv: path,label), Parquet files, images or patterns."
+        ),
     ] = None,
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="A dataset instead of IMAGES; see above.")] = None,
     root: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder that contains the datasets.")] = None,

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FileError, InputError
+from ..images.parquet import PARQUET
 from .feature_set import FeatureSet
 
 if TYPE_CHECKING:
@@ -164,6 +165,10 @@ def image_root(features: FeatureSet, images: str | Path | None = None) -> Path:
         )
     if recorded.startswith("hf:"):
         raise InputError("the images are in a Hugging Face dataset, not in files. Extract the features from files.")
+    if recorded.startswith(PARQUET):
+        raise InputError(
+            "the images are in a Parquet file, not in files of their own. Extract the features from files."
+        )
     if images is not None:
         if not os.path.isdir(images):
             raise FileError(f"{images} is not a folder. Name the folder of the images.")

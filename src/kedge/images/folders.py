@@ -153,12 +153,23 @@ def _table(path: Path, name: str, classes: tuple[str, ...] | None) -> ImageSet:
     inside = all(file.is_relative_to(path.parent) for file in files)
     folders = [path.parent] if inside else [path.parent, *(file.parent for file in files)]
     root, paths = below_common(files, folders)
+    known, names, note = in_classes(path, named, labels, classes)
+    return ImageSet(name, root, paths, known, names, note)
+
+
+def in_classes(
+    path: Path, named: Sequence[str], labels: Sequence[str], classes: tuple[str, ...] | None
+) -> tuple[tuple[int, ...] | None, tuple[str, ...], str]:
+    """Class numbers of the labels in a table, the class names, and a note if the labels are unknown.
+
+    named: n names of images, for messages. labels: n class names, or class numbers; all "" if there are none.
+    """
     if not any(labels):
-        return ImageSet(name, root, paths, None, classes or (), "" if classes else "the table has no labels")
+        return None, classes or (), "" if classes else "the table has no labels"
     if classes is None:
         distinct = sorted(set(labels))
         number = {label: j for j, label in enumerate(distinct)}
-        return ImageSet(name, root, paths, tuple(number[label] for label in labels), tuple(map(readable, distinct)))
+        return tuple(number[label] for label in labels), tuple(map(readable, distinct)), ""
     number = numbers(classes)
     if not any(same_name(label) in number for label in labels):  # perhaps class numbers
         number = {str(j): j for j in range(len(classes))}
@@ -168,7 +179,7 @@ def _table(path: Path, name: str, classes: tuple[str, ...] | None) -> ImageSet:
                 f"{path}, image {row + 1} ({named[row]}): the label {label!r} is not among the {len(classes)} classes"
                 f"{did_you_mean(label, classes) if len(classes) < 20 else ''}. Correct it, or add it to the classes."
             )
-    return ImageSet(name, root, paths, tuple(number[same_name(label)] for label in labels), classes)
+    return tuple(number[same_name(label)] for label in labels), classes, ""
 
 
 def _rows(path: Path) -> tuple[tuple[str, ...], list[str]]:

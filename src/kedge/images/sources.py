@@ -24,6 +24,7 @@ from .folders import below_common, folder, in_folder, numbers
 from .huggingface import huggingface
 from .image_set import ImageSet, is_features, same_name
 from .layouts import benchmark_images
+from .parquet import parquet_images
 from .pixels import as_picture, to_rgb
 
 Pixels: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
@@ -37,8 +38,9 @@ UNKNOWN_CLASSES = (
 def image_set(images: Images, classes: Classes | None = None) -> ImageSet:
     """The images with their class names, and with labels if they are in class folders or a table.
 
-    images: a folder, a table (.csv), a file or a pattern like "photos/*.jpg", or a list of these; a list of PIL images
-    or of uint8 arrays (h×w, h×w×3, h×w×4), or one array n×h×w×3; or an ImageSet, which has its own classes.
+    images: a folder, a table (.csv), a file or a pattern like "photos/*.jpg", or a list of these; Parquet files; a list
+    of PIL images or of uint8 arrays (h×w, h×w×3, h×w×4), or one array n×h×w×3; or an ImageSet, which has its own
+    classes.
     classes: names, "cat, dog", or a file with one name per line. None: the names of all sub-folders.
     """
     if isinstance(images, ImageSet):
@@ -57,7 +59,11 @@ def image_set(images: Images, classes: Classes | None = None) -> ImageSet:
         if names is None:
             raise InputError(UNKNOWN_CLASSES.format(why=""))
         return InMemory.of(pictures, names)
-    parts = [part for path in paths for part in _parts(path, names, alone=len(paths) == 1)]
+    paths = [found for path in paths for found in _matching(path)]
+    tables = [path for path in paths if path.suffix.lower() == ".parquet" and not os.path.isdir(path)]
+    if tables and len(tables) < len(paths):
+        raise InputError(f"got {count(len(tables), 'Parquet file')} and other images in one list. Pass one kind.")
+    parts = [parquet_images(tables, names)] if tables else [_part(path, names, len(paths) == 1) for path in paths]
     return parts[0] if len(parts) == 1 and parts[0].class_names else _joined(parts, names)
 
 
@@ -76,23 +82,28 @@ def _listed(images: Any) -> list[Any]:
     return listed
 
 
-def _parts(path: Path, names: tuple[str, ...] | None, alone: bool) -> list[ImageSet]:
-    """The images of one path or pattern. Without class names if they are not known; then the note says why."""
+def _matching(path: Path) -> list[Path]:
+    """The files that a pattern matches; of any other path, itself."""
     check_local(path)
+    if not glob.has_magic(str(path)) or os.path.exists(path):
+        return [path]
+    found = [Path(each) for each in sorted(glob.glob(str(path), recursive=True))]
+    if not found:
+        raise InputError(f"no images: no file matches the pattern {path}. Check the path.")
+    return found
+
+
+def _part(path: Path, names: tuple[str, ...] | None, alone: bool) -> ImageSet:
+    """The images of one path. Without class names if they are not known; then the note says why."""
     if is_features(path):
         what = "folder" if os.path.isdir(path) else "file"
         raise InputError(f"{path} is a feature {what}, not an image. Pass a feature {what} alone, or only images.")
     if os.path.isdir(path) or path.suffix.lower() == ".csv":
-        return [folder(path, names) if alone else in_folder(path, names)]
-    if glob.has_magic(str(path)) and not os.path.exists(path):
-        found = [Path(each) for each in sorted(glob.glob(str(path), recursive=True))]
-        if not found:
-            raise InputError(f"no images: no file matches the pattern {path}. Check the path.")
-        return [part for each in found for part in _parts(each, names, alone=False)]
+        return folder(path, names) if alone else in_folder(path, names)
     if alone:  # one of many that is missing is left out later, with the reason
         existing(path)
     file = path.absolute()
-    return [ImageSet(file.parent.name, file.parent, (file.name,), None, names or ())]
+    return ImageSet(file.parent.name, file.parent, (file.name,), None, names or ())
 
 
 def _joined(parts: Sequence[ImageSet], names: tuple[str, ...] | None) -> ImageSet:

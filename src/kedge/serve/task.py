@@ -23,6 +23,7 @@ from ..features.feature_set import FeatureSet
 from ..features.image_source import encoder_name, find_images, image_root
 from ..images.class_names import class_names
 from ..images.image_set import ImageSet, is_features
+from ..images.parquet import ParquetImages
 from ..images.sources import image_set
 from ..methods.contract import Method
 from ..methods.registry import build
@@ -164,6 +165,10 @@ def _of_images(
     if about is not None:
         given, templates = given or about.class_names, templates or about.templates
     found = image_set(source, given)
+    if isinstance(found, ParquetImages):
+        raise SettingError(
+            f"the page shows image files, and those of {source} are inside of it. Write them to a folder."
+        )
     encoder = options.encoder or (about.encoder if about else DEFAULT)
     features = FeatureSet.load(work.features) if work.features.exists() else None
     if features is not None and (features.paths is None or about is None or features.head.class_names != given):
