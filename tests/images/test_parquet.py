@@ -88,6 +88,20 @@ def test_each_row_is_read_once(encoded: list[bytes], monkeypatch: pytest.MonkeyP
     assert max(read) == ROWS  # at one time
 
 
+def test_a_large_row_group_is_not_in_memory(tmp_path: Path) -> None:
+    large = [np.random.default_rng(i).bytes(100_000) for i in range(200)]  # 20 MB
+    table = pyarrow.table({"image": large})
+    parquet.write_table(table, tmp_path / "x.parquet", use_dictionary=False, write_batch_size=8)
+    del table
+    images: Any = image_set(tmp_path / "x.parquet", CLASSES)
+    before = pyarrow.total_allocated_bytes()
+    taken = []
+    for i in range(len(large)):
+        assert images.source(i).read() == large[i]
+        taken.append(pyarrow.total_allocated_bytes() - before)
+    assert max(taken) < 8e6
+
+
 def test_features_are_those_of_a_folder(encoded: list[bytes]) -> None:
     for i in (0, 1):
         write(f"x-{i}.parquet", image=encoded[i * 20 : (i + 1) * 20 if not i else N])
@@ -204,6 +218,14 @@ def test_hostile_files(encoded: list[bytes], case: str) -> None:
     with pytest.raises(KedgeError, match=message) as raised:
         image_set(make(encoded), CLASSES)
     assert "\n" not in str(raised.value)
+
+
+def test_a_column_that_unpacks_to_much(encoded: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write("x.parquet", path=["photos/00.png" + "/." * 5000] * 5000)
+    assert file.stat().st_size < 100_000
+    monkeypatch.setenv("KEDGE_MAX_BYTES", "20000000")
+    with pytest.raises(FileError, match=r"the column 'path' of .* would take"):
+        image_set(file, CLASSES)
 
 
 def test_damaged_rows(encoded: list[bytes]) -> None:

@@ -212,7 +212,7 @@ def open_parquet(path: str | Path) -> Any:
         ) from error
     path = existing(path)
     with readable_parquet(path):
-        return pyarrow.parquet.ParquetFile(path, buffer_size=BUFFER)
+        return pyarrow.parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)
 
 
 @contextlib.contextmanager
@@ -243,12 +243,13 @@ def columns_in_words(file: Any) -> str:
 
 def values(path: Path, file: Any, column: str) -> list[Any]:
     """A column of text or whole numbers; raises FileError for an entry that is missing."""
+    found: list[Any] = []
+    size = 0
     with readable_parquet(path):
-        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-        chunks = [group.column(j) for group in groups for j in range(group.num_columns)]
-        size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == column)
-        check_memory(size, f"the column {column!r} of {path}, unpacked,", FileError)
-        found: list[Any] = file.read(columns=[column]).column(0).to_pylist()
+        for batch in file.iter_batches(1024, columns=[column], use_threads=False):
+            size += batch.nbytes  # of a small file too: it may say a long text once, and how often
+            check_memory(size, f"the column {column!r} of {path}, unpacked so far,", FileError)
+            found += batch.column(0).to_pylist()
     if None in found:
         raise FileError(f"{path}, row {found.index(None) + 1}: no {column}. Fill it in, or remove the row.")
     return found
