@@ -12,7 +12,7 @@ import typer
 
 from ..errors import SettingError
 from ..words import count, first_few, percent
-from ._app import Device, EncoderName, FeatureFile, Json, Normalize, Quiet, Templates, features_app
+from ._app import Device, FeatureFile, Json, Normalize, Quiet, Templates, features_app
 from ._show import plain, print_facts, print_json, tell
 
 if TYPE_CHECKING:
@@ -149,7 +149,10 @@ def features_import(
     classes: Annotated[
         str | None, typer.Option(metavar="NAMES|FILE", help='"cat, dog", or a file with one class per line.')
     ] = None,
-    encoder: EncoderName = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The one that made the embeddings: hf:NAME, openclip:MODEL/TAG, …"),
+    ] = None,
     templates: Templates = None,
     text_from: Annotated[
         Path | None, typer.Option(metavar="FEATURES", help="A feature file or folder with the prototypes instead.")
