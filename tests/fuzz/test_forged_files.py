@@ -53,6 +53,7 @@ COMMANDS = {  # of each kind of file; {} is its path
     ],
     "parts": ["extract photos --encoder tiny -o f.safetensors"],
 }
+COMMANDS["labels"] = COMMANDS["stream"]
 COMMANDS["npz"] = COMMANDS["features"]
 COMMANDS["folder"] = [*COMMANDS["features"], "features split {} out/folder --images-per-shard 3"]
 SLOW = ("report", "--grid {} --out")  # seconds each

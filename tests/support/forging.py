@@ -18,6 +18,7 @@ forgery. A forgery changes entries of the header or the JSON (other types, missi
 | grid     | a grid file (TOML)                                                               |
 | export   | what Label Studio exported, as JSON or JSON-MIN                                  |
 | folder   | a feature folder, with its manifest and its shards                               |
+| labels   | a label folder, likewise                                                         |
 | parts    | the folder of an unfinished extraction, `FILE.parts`, with its job and its shards |
 """
 
@@ -55,7 +56,10 @@ from kedge.features import shard_maker
 from kedge.features.extract import extract
 from kedge.features.folder import FeatureFolder, split
 from kedge.images.image_set import MANIFEST
+from kedge.labelling.adapt_folder import adapt_folder
 from kedge.labelling.known_file import read_known
+from kedge.labelling.label_folder import MANIFEST as LABEL_MANIFEST
+from kedge.labelling.label_folder import LabelFolder
 from kedge.methods.given import NONE, names_alone
 from kedge.methods.registry import build, list_methods
 from kedge.report.formats import FORMATS
@@ -420,15 +424,36 @@ def _good_folders() -> list[dict[str, bytes]]:
     return found
 
 
+@cache
+def _good_label_folders() -> list[dict[str, bytes]]:
+    """The files of their label folders."""
+    found = []
+    for number, files in enumerate(_good_folders()):
+        place = _folder() / f"with-labels{number}"
+        place.mkdir()
+        for name, content in files.items():
+            (place / name).write_bytes(content)
+        labels = adapt_folder(place, place.with_name(f"labels{number}"))
+        found.append({path.name: path.read_bytes() for path in labels.path.iterdir()})
+    return found
+
+
 def _forge_folder(random: Random, folder: Path) -> Path:
+    return _forged_folder(random, folder / "features", MANIFEST, _good_folders())
+
+
+def _forge_labels(random: Random, folder: Path) -> Path:
+    return _forged_folder(random, folder / "labels", LABEL_MANIFEST, _good_label_folders())
+
+
+def _forged_folder(random: Random, path: Path, manifest_name: str, good: list[dict[str, bytes]]) -> Path:
     """A manifest or a shard is changed; the manifest may list the changed shard, as its author would have it."""
-    path = folder / "features"
     path.mkdir(exist_ok=True)
     for there in path.iterdir():
         there.unlink()
-    for name, content in pick(_good_folders(), random).items():
+    for name, content in pick(good, random).items():
         (path / name).write_bytes(content)
-    manifest, shard = path / MANIFEST, pick(sorted(path.glob("0*.safetensors")), random)
+    manifest, shard = path / manifest_name, pick(sorted(path.glob("0*.safetensors")), random)
     tensors, meta = opened(manifest)
     change = random.random()
     if change < 0.5:
@@ -513,6 +538,7 @@ FORGERS: dict[str, Callable[[Random, Path], Path]] = {
     "grid": _forge_grid,
     "export": _forge_export,
     "folder": _forge_folder,
+    "labels": _forge_labels,
     "parts": _forge_parts,
 }
 KINDS = tuple(FORGERS)
@@ -539,6 +565,13 @@ def _use_folder(path: Path) -> None:
     gathered = folder.gather()
     assert len(gathered) == len(folder) == sum(len(shard.open()) for shard in folder.shards)
     _use_features(path)
+
+
+def _use_labels(path: Path) -> None:
+    labels = LabelFolder.open(path)
+    repr(labels)
+    assert len(list(labels.rows())) == len(labels)
+    labels.write(path.with_name("labels.csv"))
 
 
 def _stream(name: str) -> Stream:
@@ -625,6 +658,7 @@ USES: dict[str, Callable[[Path], None]] = {
     "grid": _use_grid,
     "export": _use_export,
     "folder": _use_folder,
+    "labels": _use_labels,
     "parts": _use_parts,
 }
 

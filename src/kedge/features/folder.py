@@ -84,13 +84,18 @@ class Header:
     sha256: str
 
     def __post_init__(self) -> None:
-        ranges = [shard_range(entry.name) or range(0) for entry in self.shards]
-        for one, two in pairwise(ranges):
-            if one.stop > two.start:
-                raise ValueError(f"the shards {shard_name(one.start, one.stop)} and the next are not in order")
-        for entry, numbers in zip(self.shards, ranges, strict=True):
-            if entry.images > len(numbers):
-                raise ValueError(f"the shard {entry.name} cannot have {entry.images} images")
+        check_entries(self.shards)
+
+
+def check_entries(shards: Sequence[Entry]) -> None:
+    """Raise ValueError unless shards are in order and have room for their images."""
+    ranges = [shard_range(entry.name) or range(0) for entry in shards]
+    for one, two in pairwise(ranges):
+        if one.stop > two.start:
+            raise ValueError(f"the shards {shard_name(one.start, one.stop)} and the next are not in order")
+    for entry, numbers in zip(shards, ranges, strict=True):
+        if entry.images > len(numbers):
+            raise ValueError(f"the shard {entry.name} cannot have {entry.images} images")
 
 
 @dataclass

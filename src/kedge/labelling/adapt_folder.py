@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..arrays import Stacked
 from ..errors import FileError, InputError, SettingError
-from ..features.folder import FeatureFolder
+from ..features.folder import Entry, FeatureFolder
 from ..features.shard import load_shard
 from ..features.text_head import TextHead
 from ..files import check_writable, writing
@@ -40,7 +40,7 @@ from ..progress import notice, track
 from ..ranges import MOST_IMAGES, whole
 from ..schema import Whole
 from ..tensor_files import check_path, load_tensors, save_tensors
-from .label_folder import MANIFEST, Entry, LabelFolder, label_tensors, save_manifest, save_shard
+from .label_folder import MANIFEST, LabelFolder, label_tensors, save_manifest, save_shard
 
 KIND, VERSION = "arranged folder", 1
 ATTEMPTS = 3  # to arrange the images, if parts are lost

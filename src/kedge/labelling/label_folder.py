@@ -31,12 +31,13 @@ import torch
 from torch import Tensor
 
 from ..errors import FileError, SettingError
-from ..features.feature_set import as_bytes, stored_paths
-from ..features.shard import NAME, shard_name
+from ..features.feature_set import as_bytes, naming, stored_paths
+from ..features.folder import Entry, check_entries
+from ..features.shard import shard_name
 from ..files import check_usable, check_writable, written_by_rename
 from ..methods.contract import UNKNOWN
 from ..methods.solve.lists import Answers
-from ..schema import Meta, Positive
+from ..schema import Meta, Whole
 from ..tensor_files import check_names, check_path, load_tensors, save_tensors
 from ..words import count, percent, write_csv, write_json
 from .result import NO_CLASS
@@ -45,6 +46,9 @@ MANIFEST = "labels.safetensors"
 KIND, SHARD, VERSION = "label folder", "label shard", 1
 PER_IMAGE = ("labels", "probability", "runner_up", "margin", "zero_shot_labels", "zero_shot_probability", "known")
 LISTS = ("candidates", "z")
+CLASSES = ("labels", "runner_up", "zero_shot_labels", "known", "candidates")
+WHOLE = (torch.uint8, torch.int16, torch.int32)
+FLOATS = (torch.float32, torch.float64)
 COLUMNS = (
     "image",
     "label",
@@ -59,23 +63,19 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A shard, as the manifest lists it."""
-
-    name: Annotated[str, Meta(pattern=NAME)]
-    images: Positive
-    sha256: str
-
-
-@dataclass(frozen=True)
 class Header:
     """What the manifest says beside its tensor."""
 
     features: str  # the hash of the feature folder
-    class_names: list[str]
+    class_names: Annotated[list[str], Meta(min_length=1)]
+    method: str
+    changed: Whole  # labels that differ from zero-shot
     summary: dict[str, Any]
     shards: Annotated[list[Entry], Meta(min_length=1)]
     sha256: str
+
+    def __post_init__(self) -> None:
+        check_entries(self.shards)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,8 @@ class LabelFolder:
             raise FileError(f"{path} is not a label folder: it has no {MANIFEST}. Make it with kedge adapt.")
         tensors, header = load_tensors(path / MANIFEST, KIND, VERSION, Header)
         check_names(path / MANIFEST, tensors, ("mass",))
-        return cls(path.absolute(), header.features, tuple(header.class_names), header.summary, tuple(header.shards))
+        summary = {**header.summary, "method": header.method, "changed": header.changed}
+        return cls(path.absolute(), header.features, tuple(header.class_names), summary, tuple(header.shards))
 
     def __len__(self) -> int:
         return sum(entry.images for entry in self.entries)
@@ -113,7 +114,7 @@ class LabelFolder:
         n, changed = len(self), self.summary["changed"]
         return (
             f"LabelFolder: {count(n, 'image')}, {count(len(self.class_names), 'class')}, "
-            f"method {self.summary.get('method')}\n  {count(changed, 'label')} changed ({percent(changed / n)})"
+            f"method {self.summary['method']}\n  {count(changed, 'label')} changed ({percent(changed / n)})"
         )
 
     def shards(self) -> Iterator[dict[str, Tensor]]:
@@ -213,10 +214,13 @@ def save_manifest(
     mass: Tensor,
 ) -> LabelFolder:
     """Complete a folder whose shards are written. mass: Σ_i z_ik, k."""
+    told = {name: value for name, value in summary.items() if name not in ("method", "changed")}
     meta = {
         "features": features,
         "class_names": list(class_names),
-        "summary": dict(summary),
+        "method": summary["method"],
+        "changed": summary["changed"],
+        "summary": told,
         "shards": [asdict(entry) for entry in entries],
     }
     save_tensors(folder / MANIFEST, KIND, VERSION, {"mass": mass}, meta)
@@ -227,7 +231,13 @@ def _check_shard(path: Path, tensors: Mapping[str, Tensor], images: int, k: int)
     """Raise FileError unless the tensors have the right shapes and name classes that exist."""
     lists = tensors["candidates"].shape
     shapes = dict.fromkeys(PER_IMAGE, (images,)) | dict.fromkeys(LISTS, (images, *lists[1:]))
-    classes = [tensors[name] for name in ("labels", "runner_up", "zero_shot_labels", "known", "candidates")]
-    wrong = any(tensors[name].shape != shape for name, shape in shapes.items()) or len(lists) != 2
-    if wrong or any(each.is_floating_point() or int(each.min()) < NO_CLASS or int(each.max()) >= k for each in classes):
+    right = len(lists) == 2 and lists[1] > 0 and all(tensors[name].shape == shape for name, shape in shapes.items())
+    for name in (*PER_IMAGE, *LISTS) if right else ():
+        found, numbers = tensors[name], name in CLASSES
+        right = right and found.dtype in (WHOLE if numbers else FLOATS)
+        low, high = (float(found.min()), float(found.max())) if right else (0, 0)
+        right = right and (low >= NO_CLASS and high < k if numbers else low >= 0 and high < 2)  # NaN is neither
+    with naming(path):
+        paths = stored_paths(tensors)
+    if not right or (paths is not None and len(paths) != images):
         raise FileError(f"{path} does not have the labels of {images} images of {k} classes. Make it again.")
