@@ -33,7 +33,7 @@ test-cluster: $(VENV)/.ready  ## every kind of failure on a cluster of three nod
 
 # The tests of encoders and pixels with the older of the two lines of transformers; `test` runs them with the newest.
 test-transformers4: build/venv-transformers4/.ready
-	build/venv-transformers4/bin/python -m pytest tests/encoders/test_encoders.py tests/images/test_pixels.py
+	build/venv-transformers4/bin/python -m pytest tests/encoders/test_encoders.py tests/encoders/test_plain.py tests/images/test_pixels.py
 
 build/venv-transformers4/.ready: pyproject.toml constraints-torch.txt
 	$(PYTHON) -m venv build/venv-transformers4

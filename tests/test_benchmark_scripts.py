@@ -22,6 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 pytest.importorskip("measuring", reason="the folder benchmarks is no part of the source archive")
 
 import aims
+import draw_extraction
+import extraction
 import growth
 import machine
 import measuring
@@ -272,3 +274,49 @@ def test_clicks_on_the_page_are_summed_up_by_part() -> None:
     assert "| median | 100 | 0 | 67 | 17 | 3 | 3 | 10 |" in shown
     assert "| 90 % | 260 |" in shown
     assert "start, first: 500 ms; all in sight 900 ms" in shown
+
+
+def extraction_row(name: str, speed: float, **more: float) -> dict[str, Any]:
+    speeds = {"alone": speed, "small": 0.9 * speed, "large": 0.8 * speed}
+    return {"name": name, "converting": 0.0, **speeds, "memory_mb": 900.0, "of_peak": 0.5, "cosine": 0.9999, **more}
+
+
+def test_extraction_is_compared_with_torch_and_with_before(tmp_path: Path) -> None:
+    rows = [
+        extraction_row("torch float32", 5.0),
+        extraction_row("OpenVINO int8", 25.0, converting=40.0),
+        extraction_row(extraction.BEFORE, 5.0, small=4.0, large=3.0),
+    ]
+    about = {"measured": "2026-01-01", "quick": False, "machine": {**machine.describe(), "openvino": "1"}}
+    result = {**about, "threads": 2, "gflops": 200.0, "gflop_per_image": 35.0, "rows": rows, "growth": 1.02}
+    result["decoding"] = {"small": 0.004, "large": 0.02}
+    shown = extraction.table(result)
+    assert "| OpenVINO int8 | 25.0 | 5.00 | 50% | 22.5 | 20.0 | 90 %, 80 % | 94 %, 100 % | 900 | 0.99990 |" in shown
+    # 1,000 images: before 250 s; int8 44.4 s, 40 s to convert, 64 images in float32 and once more: 15.4 s
+    assert extraction.job_seconds(rows[2], rows[0], "small", 1000) == pytest.approx(250)
+    assert extraction.job_seconds(rows[1], rows[0], "small", 1000) == pytest.approx(1000 / 22.5 + 40 + 64 / 5 + 64 / 25)
+    assert "| OpenVINO int8 | ≥ 4.0 | 5.62 | 6.67 | 2.50 |" in shown
+    extraction.write(result, tmp_path)
+    assert shown in (tmp_path / "extraction.md").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "extraction.json").read_text(encoding="utf-8"))["growth"] == 1.02
+    assert (tmp_path / "extraction.png").read_bytes().startswith(b"\x89PNG")
+    draw_extraction.draw({**result, "rows": rows[:1]}, tmp_path / "one.png")
+
+
+def test_extraction_is_measured_from_files(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="a random model is made with it")
+    from encoder_tools import build
+
+    build(tmp_path / "model", "clip")
+    for name in extraction.SIZES:
+        extraction.simulated_files(tmp_path / name, 4, (50, 40))
+    images = extraction.listed(tmp_path / "small", 10)
+    assert (len(images), images.paths[0], images.paths[4]) == (10, images.paths[4], images.paths[8])
+    torch_row = extraction.Row("torch float32", "float32", False, 6)
+    found = extraction.measure(torch_row, tmp_path)
+    assert min(found["alone"], found["small"], found["large"], found["memory_mb"]) > 0
+    extraction.measure(extraction.Row("torch bfloat16", "bfloat16", False, 6), tmp_path)
+    assert extraction.cosine(tmp_path, torch_row) == pytest.approx(1, abs=1e-6)
+    assert 0.99 < extraction.cosine(tmp_path, extraction.ROWS[1]) < 1 - 1e-6
+    assert extraction.operations(tmp_path) > 1000
+    assert set(extraction.decoding(tmp_path)) == set(extraction.SIZES)

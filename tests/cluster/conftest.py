@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +21,9 @@ def nodes() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     small = {"num_cpus": 1, "object_store_memory": 100 << 20}
+    found = os.pathsep.join(filter(None, sys.path))  # by workers, which get classes of tests/support
+    patched = pytest.MonkeyPatch()
+    patched.setenv("PYTHONPATH", found)
     cluster = Cluster(initialize_head=True, head_node_args=small)
     for _ in range(2):
         cluster.add_node(**small)
@@ -27,3 +32,4 @@ def nodes() -> Iterator[Any]:
     yield cluster
     ray.shutdown()
     cluster.shutdown()
+    patched.undo()

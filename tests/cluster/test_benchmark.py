@@ -72,7 +72,7 @@ def test_a_lost_node_or_worker_loses_nothing(nodes: Any, features: Path, tmp_pat
         for item in spread(*arguments):
             done += 1
             if done == 1 and lost == "node":
-                nodes.remove_node(nodes.list_all_nodes[-1], allow_graceful=False)
+                nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
             elif done == 1:
                 os.kill(first_pid(pids), signal.SIGKILL)
             yield item

@@ -48,6 +48,7 @@ def test_a_file_is_that_of_one_machine(nodes: Any, images: Path, tmp_path: Path)
     assert str(os.getpid()) not in (tmp_path / "there").read_text().split()
 
 
+@MATRIX
 def test_what_cannot_be_read_is_an_error_of_one_line_if_strict(nodes: Any, images: Path, tmp_path: Path) -> None:
     encoder = slow_encoder(tmp_path / "there", 0)
     with pytest.raises(FileError, match=r"^image 12 of 24: .*green/3\.png is not an image") as caught:
@@ -74,7 +75,7 @@ def test_a_lost_worker_or_node_loses_nothing(nodes: Any, images: Path, tmp_path:
             if len(made) == 1 and lost == "worker":
                 os.kill(first_pid(pids), signal.SIGKILL)
             elif len(made) == 1:
-                nodes.remove_node(nodes.list_all_nodes[-1], allow_graceful=False)
+                nodes.remove_node(nodes.list_all_nodes()[-1], allow_graceful=False)
             yield done
 
     try:
@@ -101,6 +102,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from clusters import slow_encoder
+from kedge.cluster.connect import connected
 from kedge.cluster.extraction import map_shards
 from kedge.features.extract import extract_folder
 address, images, out, pids = sys.argv[1:]

@@ -80,6 +80,7 @@ def test_clip(clip: Path, activation: str) -> None:
     check_same(clip, SIZE, ["a photo of a cat.", "bird", "the small red dog cat bird"])
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("name", ["clip", "tiny"])
 def test_a_traced_image_tower_takes_any_number_of_images(clip: Path, name: str) -> None:
     encoder = load_encoder("tiny" if name == "tiny" else str(clip), device="cpu")

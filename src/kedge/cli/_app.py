@@ -122,7 +122,10 @@ Normalize = Annotated[bool, typer.Option("--normalize", help="Scale rows to unit
 Device = Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, mps, …; auto: a GPU if there is one.")]
 Precision = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="fp32; bf16 or int8: faster, less exact; auto (default): what is fastest here."),
+    typer.Option(
+        metavar="NAME",
+        help="fp32; bf16 or int8: faster, less exact; auto: what is fastest here (default from 512 images on).",
+    ),
 ]
 KeepPrecision = Annotated[
     bool,

@@ -49,6 +49,7 @@ def map_shards(maker: ShardMaker, units: Iterable[Unit], number: int) -> Iterato
         raise SettingError(
             f"no node of the cluster has {needed} for a worker. Use another --device, or fewer --workers."
         )
+    most = int(min(sum(room), number))
     rows = [{"unit": pickle.dumps(unit)} for unit in units]
     try:
         sent = ray.put(maker)
@@ -56,12 +57,13 @@ def map_shards(maker: ShardMaker, units: Iterable[Unit], number: int) -> Iterato
         raise SettingError(f"the encoder {maker.encoder.name} cannot be sent to a cluster: {error}") from error
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
+    context.raise_original_map_exception = True
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     made = ray.data.from_items(rows, override_num_blocks=number).map(
         _Actor,
         fn_constructor_args=(sent,),
         compute=ray.data.ActorPoolStrategy(  # from one on: those of a lost node give way to the others
-            min_size=1, max_size=int(min(sum(room), number)), max_tasks_in_flight_per_actor=1
+            min_size=1, initial_size=most, max_size=most, max_tasks_in_flight_per_actor=1
         ),
         num_cpus=wanted["CPU"],
         num_gpus=wanted.get("GPU", 0),
@@ -78,10 +80,11 @@ def _alive(ray: Any) -> list[Any]:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The error of kedge in a worker that ended the work; or else this one."""
+    """The error of kedge in a worker that ended the work, without Ray's around it; or else this one."""
+    found: BaseException = error
     inner: Any = error
     while inner is not None:
         if isinstance(inner, KedgeError):
-            return inner
+            found = inner
         inner = getattr(inner, "cause", None) or inner.__cause__
-    return error
+    return found

@@ -1,6 +1,6 @@
 """How precisely images are encoded, and by what: what `precision` means on this machine.
 
-    chosen = choose("auto", torch.device("cpu"), images=10_000)    # Precision("bfloat16", "OpenVINO 2026.4.1")
+    chosen = choose("auto", torch.device("cpu"))    # Precision("bfloat16", "OpenVINO 2026.4.1")
     encoder = in_precision(encoder, chosen)                        # its encode_images is faster, and less exact
 
 | asked for | on a CPU                                                            | on a GPU         |
@@ -8,7 +8,7 @@
 | fp32      | float32 by torch: the reference, the same file everywhere           | the same         |
 | bf16      | bfloat16: by OpenVINO on processors that have it, else by torch     | by torch         |
 | int8      | 8-bit integers by OpenVINO, calibrated on some of the images        | refused          |
-| auto      | bf16 where the processor has it, else fp32; fp32 for a few images   | float16 by torch |
+| auto      | bf16 where the processor has it, else fp32                          | float16 by torch |
 
 The text tower is float32 in all of them, and so is the image tower that methods adapt.
 """
@@ -32,7 +32,7 @@ ASKED = ("auto", "fp32", "bf16", "int8")
 TORCH = "torch"
 X86_BF16 = frozenset({"avx512_bf16", "amx_bf16"})  # processor features, as Linux names them
 ARM_BF16 = frozenset({"bf16"})
-AUTO_FROM = 256  # images; fewer are encoded in float32 sooner than a faster form is made and checked
+AUTO_FROM = 512  # images; with fewer there is little to gain, and their labels are the same on every machine
 
 
 @dataclass(frozen=True)
@@ -93,18 +93,14 @@ def _processor_features() -> frozenset[str]:
     return frozenset(next((flags.split() for name, _, flags in named if name.strip() in ("flags", "Features")), ()))
 
 
-def choose(asked: str, device: torch.device, images: int | None = None, machine: Machine | None = None) -> Precision:
-    """What `asked` means on this machine; raises SettingError or MissingExtra if it cannot be had.
-
-    images: how many are to be encoded, if known: "auto" is float32 for a few.
-    """
+def choose(asked: str, device: torch.device, machine: Machine | None = None) -> Precision:
+    """What `asked` means on this machine; raises SettingError or MissingExtra if it cannot be had."""
     machine = machine or this_machine()
     if asked not in ASKED:
         raise SettingError(f"unknown precision {asked!r}{did_you_mean(asked, ASKED)}")
     if asked == "int8":
         return _int8(device, machine)
-    few = images is not None and images < AUTO_FROM
-    if asked == "fp32" or (asked == "auto" and few):
+    if asked == "fp32":
         return EXACT
     if device.type != "cpu":
         half = "float16" if asked == "auto" else "bfloat16"
@@ -114,6 +110,11 @@ def choose(asked: str, device: torch.device, images: int | None = None, machine:
     if asked == "bf16" or machine.features & (X86_BF16 | ARM_BF16):
         return Precision("bfloat16")
     return EXACT
+
+
+def usual(images: int) -> str:
+    """What to ask for where a user who labels so many images says nothing."""
+    return "auto" if images >= AUTO_FROM else "fp32"
 
 
 def _int8(device: torch.device, machine: Machine) -> Precision:

@@ -183,7 +183,7 @@ class _Task:
         if encoder.name == "tiny" and progress.noticed():
             for limit in tiny.limits(images):
                 progress.notice(f"note: {limit}")
-        wanted = choose(precision, encoder.device, len(images) * max(1, views)) if encoder.fast is None else EXACT
+        wanted = choose(precision, encoder.device) if encoder.fast is None else EXACT
         return cls(images, encoder, templates, views, seed, wanted, _about(images, templates, views, seed))
 
     @property

@@ -19,6 +19,7 @@ from typing import Any
 
 from ..encoders.encoder import DEFAULT, Encoder
 from ..encoders.names import load_encoder
+from ..encoders.precision import usual
 from ..features.extract import extract
 from ..features.feature_set import FeatureSet
 from ..features.image_source import ImageSource
@@ -46,7 +47,7 @@ def classify(
     workers: int | None = None,
     strict: bool = False,
     device: str = "auto",
-    precision: str = "auto",
+    precision: str | None = None,
     keep_precision: bool = False,
     force: bool = False,
     present: Present | None = None,
@@ -57,7 +58,7 @@ def classify(
     """Label images jointly.
 
     images, classes, encoder, templates, batch_size, workers, strict, device, precision, keep_precision: see
-        `kedge.extract`. The default precision is "auto": float32 for a few images, else what is fastest here.
+        `kedge.extract`. The default precision is "auto" from 512 images on, and "fp32" for fewer.
     method: a registered name (see `kedge.list_methods()`) with its **settings, or a method object.
     views: how many augmented views of each image to encode, if the method needs views; otherwise none are encoded.
     keep_features: a .safetensors file to keep the features in. An interrupted call can then be continued, and a call
@@ -83,7 +84,7 @@ def classify(
             batch_size=batch_size,
             workers=workers,
             strict=strict,
-            precision=precision,
+            precision=precision or usual(len(found)),
             keep_precision=keep_precision,
             force=force,
         )

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from .. import progress
+from ..encoders.precision import usual
 from ..errors import InputError, KedgeError
 from ..features.checked_encoder import same_precision
 from ..features.encode import Encoded
@@ -199,7 +200,7 @@ class Encoding:
             out=out,
             templates=self.task.templates,
             workers=self.workers,
-            precision=self.task.precision if more is None else "fp32",  # else the encoder has it already
+            precision=(self.task.precision or usual(len(images))) if more is None else "fp32",  # else it has it already
             keep_precision=self.task.keep_precision,
             force=True,
             each=watched,

@@ -44,7 +44,7 @@ class Task:
     templates: tuple[str, ...]
     encoder: str  # its name
     load: LazyEncoder
-    precision: str  # see `extract`
+    precision: str | None  # see `classify`
     keep_precision: bool
     method: Method
     work: WorkFolder
@@ -64,7 +64,7 @@ class Options:
     images: Path | None = None  # the folder of a feature file's images
     method: str = "kedge"
     device: str = "auto"
-    precision: str | None = None  # in which images are encoded; "auto" if nothing is said
+    precision: str | None = None  # in which images are encoded; see `extract`
     keep_precision: bool = False
 
 
@@ -140,7 +140,7 @@ def _of_features(source: Path, work: WorkFolder, about: About | None, options: O
         templates=templates,
         encoder=features.encoder,
         load=LazyEncoder(load),
-        precision=options.precision or "auto",
+        precision=options.precision,
         keep_precision=options.keep_precision,
         method=method,
         work=work,
