@@ -1,5 +1,5 @@
 # Every target makes the environment it needs; nothing but Python 3.10 or later and make is assumed.
-#   make test EXTRAS=dev,docs,cluster    with the tests on a cluster of Ray (in an environment that is made anew)
+#   make test EXTRAS=dev,docs,cluster,openvino    with the tests of Ray and OpenVINO (in an environment that is made anew)
 #   make demo TORCH_INDEX=URL    take torch from this index, for example one with CPU builds (see docs/guide/install.md)
 PYTHON ?= python3
 VENV   := .venv

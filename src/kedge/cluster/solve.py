@@ -1,6 +1,7 @@
 """One joint solve on a cluster: `kedge.adapt_folder`, its parts in actors.
 
-    labels = kedge.cluster.adapt_folder("birds", "birds-labels", address="10.0.0.1:6379")
+    from kedge.cluster.solve import adapt_folder
+    labels = adapt_folder("birds", "birds-labels", address="10.0.0.1:6379")
 
 All nodes see the folders of the features and of the labels under the same paths.
 """

@@ -1,7 +1,7 @@
 """Models that are read without transformers: CLIP, and the bundled one. Their weights, and their tokens.
 
 To import transformers' form of a model takes two seconds, since text generation, distributed training and compilers
-come along. The features are the same, bit for bit (tests/encoders/test_plain.py).
+come along. The features are the same to 1e-6 (tests/encoders/test_plain.py).
 """
 
 from __future__ import annotations

@@ -81,7 +81,8 @@ def adapt_folder(
 
     method: kedge or stata, with its **settings, or a method object.
     known: labels given by a person, as in `adapt`; images that show none of the classes should not be in the folder.
-    parts: in how many parts the images are solved. engine: what makes the parts; by default this process.
+    parts: in how many parts the images are solved.
+    engine: what makes the parts; by default this process.
     """
     chosen = build(method, settings)
     if not isinstance(chosen, SolvesParts):

@@ -45,6 +45,7 @@ from .neighbours import (
 from .parts import Parts
 
 KIND, VERSION = "arranged part", 1
+PER_PART = 8  # cells, if every image looks into all of them: enough for parts of about one size
 ASKING = 1 << 19  # images that ask at one time
 Query = tuple[Tensor, Tensor, Tensor]  # features as they are stored (r×d), positions (r), and cells, −1 for none (r×p)
 
@@ -76,7 +77,8 @@ def arrange(parts: Parts, m: int, exact: bool) -> Arranged:
     draw = torch.Generator().manual_seed(SEED)
     sample = torch.randperm(n, generator=draw)[: 2 * SAMPLE]
     x, half = _rows(parts, sample), len(sample) // 2
-    centres = k_means(_rows(parts, training_images(n, draw)), round(math.sqrt(n)), draw)
+    cells = max(math.ceil(n / BLOCK_COLUMNS), PER_PART * len(parts)) if exact else round(math.sqrt(n))
+    centres = k_means(_rows(parts, training_images(n, draw)), min(cells, n), draw)
     p = len(centres)
     if m and not exact:
         true, true_values = _among(parts, x, sample, m)

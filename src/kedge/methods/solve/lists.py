@@ -37,7 +37,7 @@ from .graph import NeighbourGraph
 from .neighbours import Neighbours
 from .temperature import tempered_towards
 
-CANDIDATES = 64  # C
+FEWEST, MOST = 32, 64  # candidates
 SMALLEST_TYPES = ((1 << 8, torch.uint8), (1 << 15, torch.int16), (1 << 31, torch.int32))  # of class numbers, up to k
 
 Edges: TypeAlias = tuple[Tensor, Tensor, Tensor]  # positions of one end, of the other end, and similarities; each e
@@ -85,14 +85,15 @@ class Rows:
         known: Tensor | None = None,
         number: int = 0,
         offsets: Sequence[int] = (0,),
-        candidates: int = CANDIDATES,
+        candidates: int | None = None,
     ) -> None:
         """x: n×d. nearest: positions of neighbours, n×m. number: of this part, whose first position is offsets[number].
 
-        zero_shot: by default of the head. known: n labels that a person gave, or UNKNOWN.
+        zero_shot: by default of the head. known: n labels that a person gave, or UNKNOWN. candidates: C; by default
+        half of the classes, but not less than 32 and not more than 64.
         """
         self.x, self.head, self.known = x, head, known
-        self.n, self.k, self.length = len(x), head.k, min(candidates, head.k)
+        self.n, self.k, self.length = len(x), head.k, min(candidates or min(max(FEWEST, head.k // 2), MOST), head.k)
         self.zero_shot = zero_shot or (lambda rows, x: head.log_zero_shot(x))
         self.number, self.offsets = number, torch.tensor(offsets, device=head.features.device)
         self.resuming = False
@@ -231,6 +232,7 @@ class Rows:
         self.settings, self.edge = settings, edge
         self.fast = compiled_form("compiled_lists", self.log_y) if compiled else None
         self.around = torch.cat([self.classes, *lent])  # with those of images of other parts
+        self.classes = self.around[: self.n]  # memory holds them once
         self.z = self.log_y.new_zeros(len(self.around), self.length)
         self.z[: self.n] = self.log_y.exp()
 
