@@ -238,7 +238,7 @@ class Cells:
         answers = empty_lists(len(raw), self.m, self.x.like)  # all that ask at once: each cell is read once
         self._scan(partial(_converted, raw, self.x.like), positions, cells, *answers)
         each = [len(positions) for _, positions, _ in given]
-        self.answers = list(zip(*(found.split(each) for found in answers), strict=True))
+        self.answers = list(zip(*(torch.split(found, each) for found in answers), strict=True))
 
     def answer(self) -> list[tuple[Tensor, Tensor]]:
         """What was found for each part."""
