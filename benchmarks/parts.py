@@ -64,13 +64,13 @@ def folder(n: int, k: int) -> Result:
 
 
 def crossing(n: int, k: int) -> Result:
-    """In 1, 2, 8 and 64 parts, and with the exact graph."""
+    """In 1, 2, 8 and 64 parts, and with the exact graph where `auto` is exact."""
     place, found = feature_folder(n, k), {}
     for name, parts, search in (
         ("exact", 1, "auto" if n <= 100_000 else "approximate"),
         *((str(parts), parts, "approximate") for parts in (1, 2, 8, 64)),
     ):
-        say(f"crossing: n={n:,}, k={k:,}, {name}")
+        say(f"crossing: n={n:,}, k={k:,}, {name}, of {json.dumps(found)}")
         found[name] = alone(_folder, place, _fresh(f"labels-{n}-{k}-{name}"), parts, search)
     return found
 

@@ -185,7 +185,7 @@ class Cells:
     def leaving(self, turn: int) -> list[Query]:
         """The rows of one array, for each part those of its cells."""
         if turn >= len(self.x.opening):
-            return [(self.x.like[:0], torch.empty(0, dtype=torch.long), self.near[:0])] * self.parts
+            return [(self._no_rows(), torch.empty(0, dtype=torch.long), self.near[:0])] * self.parts
         raw, start = self.x.opening[turn](), self.x.starts[turn]
         near = self.near[start : start + len(raw)]
         home = self.owner[near[:, 0].long()]
@@ -234,11 +234,11 @@ class Cells:
         own = slice(start, start + len(cells))
         positions = torch.arange(self.first + start, self.first + start + len(cells))
         self._scan(lambda rows: self.x[rows + start], positions, cells, self.indices[own], self.values[own])
-        self.answers = []
-        for raw, positions, cells in given:
-            answer = empty_lists(len(raw), self.m, self.x.like)
-            self._scan(partial(_converted, raw, self.x.like), positions, cells, *answer)
-            self.answers.append(answer)
+        raw, positions, cells = (torch.cat(each) for each in zip(*given, strict=True))
+        answers = empty_lists(len(raw), self.m, self.x.like)  # all that ask at once: each cell is read once
+        self._scan(partial(_converted, raw, self.x.like), positions, cells, *answers)
+        each = [len(positions) for _, positions, _ in given]
+        self.answers = list(zip(*(torch.split(found, each) for found in answers), strict=True))
 
     def answer(self) -> list[tuple[Tensor, Tensor]]:
         """What was found for each part."""
@@ -283,7 +283,10 @@ class Cells:
         return torch.where(self.owner[cells.long()] == part, cells, -1)
 
     def _raw(self, rows: Tensor) -> Tensor:
-        return self.x.opening[0]()[rows] if self.n else self.x.like[:0]
+        return self.x.opening[0]()[rows] if self.n else self._no_rows()
+
+    def _no_rows(self) -> Tensor:
+        return self.x.like[:0].to(self.dtype)
 
     def _scan(
         self, x: Callable[[Tensor], Tensor], positions: Tensor, cells: Tensor, indices: Tensor, values: Tensor
