@@ -192,7 +192,7 @@ def _of_images(
         templates=templates or as_templates(found.template or PLAIN_TEMPLATE),
         encoder=encoder,
         load=LazyEncoder(load),
-        precision=options.precision or "auto",
+        precision=options.precision,
         keep_precision=options.keep_precision,
         method=method,
         work=work,
