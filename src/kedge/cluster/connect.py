@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from .. import progress
 from ..errors import MissingExtra, SettingError
 from ..words import count
 
+REACHED_IN = 5.0  # seconds; Ray itself tries for twenty, and writes a line in each
 AUTO = "auto"  # the cluster that runs on this machine, or else one of its own for as long as the work takes
 
 
@@ -38,6 +40,7 @@ def connected(address: str = AUTO) -> Iterator[Any]:
         if ray.is_initialized():
             yield ray
             return
+        _check_reachable(address)
         try:
             ray.init(
                 address=None if address == AUTO else address,
@@ -46,11 +49,7 @@ def connected(address: str = AUTO) -> Iterator[Any]:
                 include_dashboard=False,
             )
         except (ConnectionError, ValueError, RuntimeError, OSError, AssertionError) as error:
-            reason = " ".join(str(error).split())
-            raise SettingError(
-                f"cannot connect to a cluster at {address}: {reason} Start one with `ray start --head`, or leave the "
-                "address out."
-            ) from error
+            raise _no_cluster(address, error) from error
         try:
             nodes = [node for node in ray.nodes() if node["Alive"]]
             cpus, gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
@@ -59,3 +58,22 @@ def connected(address: str = AUTO) -> Iterator[Any]:
             yield ray
         finally:
             ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Raise SettingError if the address is host:port and nothing answers there."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        return  # another form, which Ray knows
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACHED_IN).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, error) from error
+
+
+def _no_cluster(address: str, error: Exception) -> SettingError:
+    reason = " ".join(str(error).split()).rstrip(".")
+    return SettingError(
+        f"cannot connect to a cluster at {address}: {reason}. Start one with `ray start --head`, or leave the address "
+        "out."
+    )
