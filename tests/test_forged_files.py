@@ -15,6 +15,7 @@ from kedge.report import write_report
 TRIALS = dict.fromkeys(KINDS, 200) | {"parts": 40}  # an extraction each
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("kind", KINDS)
 def test_forged_files_work_or_are_refused(kind: str, tmp_path: Path) -> None:
     messages = []

@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from forging import opened
 from kedge import simulate
 from kedge.benchmark.evaluate import evaluate
 from kedge.benchmark.plan import Plan, draw
 from kedge.benchmark.record import Record
 from kedge.errors import FileError, SettingError
 from kedge.tensor_files import save_tensors
+from tampering import opened
 
 LABELS = np.arange(40) % 5
 

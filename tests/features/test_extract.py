@@ -25,7 +25,6 @@ from torch import Tensor, nn
 
 import kedge
 from command import run
-from forging import opened
 from kedge import progress
 from kedge.encoders.encoder import DEFAULT
 from kedge.encoders.names import load_encoder
@@ -40,6 +39,7 @@ from kedge.images.folders import folder
 from kedge.images.pixels import Preprocessing, open_image
 from pictures import encoder as colour_encoder
 from pictures import save_pictures
+from tampering import opened
 
 PIXELS = Preprocessing(resize=16, crop=(16, 16), mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 TEMPLATES = ("a {}.", "the {}.")
@@ -171,10 +171,14 @@ def test_the_same_file_for_any_workers_and_shards(
 
 def test_threads_decode_while_the_encoder_works_and_not_far_ahead(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    started = threading.Event()
+    started, both = threading.Event(), threading.Barrier(2, timeout=10)
 
     def watched(source: Any, name: str) -> Image.Image:
-        opened.append(threading.current_thread().name)
+        thread = threading.current_thread().name
+        first = thread not in opened
+        opened.append(thread)
+        if first:
+            both.wait()  # or a quick thread might take all images
         if len(opened) > 4:
             started.set()
         return open_image(source, name)
@@ -414,6 +418,18 @@ def test_only_one_process_at_a_time(zoo: Path, tmp_path: Path) -> None:
         pytest.raises(FileError, match="another process uses"),
     ):
         made(zoo, out)
+
+
+def test_a_folder_that_is_refused_is_not_kept_locked(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl", reason="locks are not used on this system")
+    parts = tmp_path / "f.safetensors.parts"
+    parts.mkdir()
+    (parts / "000000000-000000004.safetensors").write_bytes(b"x")
+    errors = []  # they are alive, and with them all that they refer to
+    for _ in range(2):
+        with pytest.raises(FileError, match=r"job\.json") as caught, unfinished.Unfinished(parts, {}):
+            pass
+        errors.append(caught.value)
 
 
 KILLED = """

@@ -14,7 +14,6 @@ import torch
 import kedge
 from command import run
 from feature_sets import K, N, arrays, made, same
-from forging import opened
 from kedge import FeatureSet
 from kedge.benchmark.grid import Grid
 from kedge.errors import FileError, InputError
@@ -22,6 +21,7 @@ from kedge.features import folder as _folder
 from kedge.features.folder import FeatureFolder, split, write_folder
 from kedge.images.image_set import MANIFEST
 from kedge.tensor_files import load_tensors, save_tensors
+from tampering import opened
 
 
 @pytest.mark.parametrize("changes", [{}, {"labels": None}, {"views": None, "paths": None}, {"provenance": None}])

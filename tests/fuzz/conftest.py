@@ -36,11 +36,15 @@ def make_material(folder: Path, run: Run) -> None:
         "stream = kedge.Stream(f.head, 'kedge')\n"
         "stream.step(f.image_features)\n"
         "stream.save('stream.safetensors')\n"
+        "os.makedirs('embeddings/img_emb')\n"
+        "np.save('embeddings/img_emb/img_emb_0.npy', f.image_features[:7].half())\n"
+        "np.save('embeddings/img_emb/img_emb_1.npy', f.image_features[7:].half())\n"
     )
     for command, before in (
         (["extract", "photos", "--encoder", "tiny", "--views", "2", "-o", features], ""),
         (["plan", features, "--scenario", "very-low", "--tasks", "3", "--save", "plan.safetensors"], ""),
         (["bench", "--grid", "grid.toml", "--out", "records"], ""),
+        (["features", "split", features, "folder", "--images-per-shard", "5"], ""),
         ([], code),
     ):
         assert run(command, before=before).code == 0

@@ -16,6 +16,7 @@ demo.QUICK = demo.Size(("very-low",), ("stream-high",), (2, 1), (0, 0))
 demo.list_methods = lambda: ("zero-shot", "stata", "kedge")
 """
 END = {".html": 8, ".svg": 7, ".png": 8, ".csv": 1}  # bytes at the end of a complete file that are always the same
+TEMPORARY = re.compile(r"(^|/)\.(kedge-|tmp)|\.parts/|^labels/work/")  # .tmp…: of safetensors
 TIMES = re.compile(rb'"seconds(_per_image)?":[^,]*,')
 
 
@@ -33,8 +34,13 @@ class Job:
 EXTRACT = Job("extract photos --encoder tiny --views 2 --batch-size 2 -o out/x.safetensors", SMALL_SHARDS)
 BENCH = Job("bench --grid grid.toml --out out/records")
 BENCH_JOBS = Job("bench --grid grid.toml --out out/records --jobs 2")
-CONVERT = Job("features convert features.npz out/x.safetensors")
+FEATURES = [
+    Job("features convert features.npz out/x.safetensors"),
+    Job("features split features.safetensors out/folder --images-per-shard 3"),
+    Job("features import embeddings out/folder --text-from features.safetensors"),
+]
 DEMO = Job("demo --quick --jobs 1 --out out", SMALL_DEMO)
+LABELS = Job("adapt folder --label-folder out/labels --out out/labels.csv")
 PLAN = Job("plan features.safetensors --scenario very-low --tasks 500 --save out/plan.safetensors --draw out/plan.png")
 ADAPT = [
     Job(f"adapt features.safetensors --method stata --out out/labels.{kind}") for kind in ("csv", "json", "parquet")
@@ -48,7 +54,7 @@ def written(out: Path) -> dict[str, bytes]:
     found = {}
     for path in sorted(out.rglob("*")):
         name = path.relative_to(out).as_posix()
-        if path.is_file() and not re.search(r"(^|/)\.(kedge-|tmp)|\.parts/", name):  # .tmp…: of safetensors
+        if path.is_file() and not TEMPORARY.search(name):
             content = path.read_bytes()
             if name.startswith("records/"):
                 content = TIMES.sub(b"", content)

@@ -52,10 +52,23 @@ COMMANDS = {  # of each kind of file; {} is its path
         "adapt features.safetensors --known {} --json",
     ],
     "parts": ["extract photos --encoder tiny -o f.safetensors"],
+    "arranged": ["adapt to-label --label-folder {} --out out/labels.csv", "adapt to-label --label-folder {} --json"],
+    "embeddings": ["features import {} out/folder --text-from prototypes.safetensors"],
+    "table": [
+        "adapt {} --encoder tiny --classes red,green,blue --out out/labels.csv",
+        "adapt {} --encoder tiny",
+        "extract {} --encoder tiny -o out/x.safetensors",
+        "extract {} --encoder tiny -o out/folder --images-per-shard 2",
+    ],
 }
 COMMANDS["labels"] = COMMANDS["stream"]
 COMMANDS["npz"] = COMMANDS["features"]
-COMMANDS["folder"] = [*COMMANDS["features"], "features split {} out/folder --images-per-shard 3"]
+COMMANDS["folder"] = [
+    *COMMANDS["features"],
+    "features split {} out/folder --images-per-shard 3",
+    "adapt {} --label-folder out/labels --out out/labels.csv",
+    "adapt {} --label-folder out/labels --method stata --json",
+]
 SLOW = ("report", "--grid {} --out")  # seconds each
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs import ADAPT, BENCH, CONVERT, DEMO, EXTRACT, PLAN, REPORT, SORT, Job, check_written, written
+from jobs import ADAPT, BENCH, DEMO, EXTRACT, FEATURES, LABELS, PLAN, REPORT, SORT, Job, check_written, written
 from runner import Campaign, Fault, Random, Run
 
-JOBS = [EXTRACT, EXTRACT, CONVERT, PLAN, SORT, BENCH, *ADAPT]
+JOBS = [EXTRACT, EXTRACT, *FEATURES, LABELS, PLAN, SORT, BENCH, *ADAPT]
 SLOW = [DEMO, REPORT]  # seconds each
 SHARE_SLOW = 0.1
 PAGE = 4096

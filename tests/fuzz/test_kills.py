@@ -8,10 +8,10 @@ from signal import SIGKILL
 
 import pytest
 
-from jobs import BENCH, BENCH_JOBS, CONVERT, DEMO, EXTRACT, PLAN, REPORT, SORT, check_written, written
+from jobs import BENCH, BENCH_JOBS, DEMO, EXTRACT, FEATURES, LABELS, PLAN, REPORT, SORT, check_written, written
 from runner import Campaign, Fault, Random, Run
 
-JOBS = [EXTRACT, EXTRACT, EXTRACT, BENCH, BENCH, CONVERT, PLAN, SORT, SORT]
+JOBS = [EXTRACT, EXTRACT, EXTRACT, BENCH, BENCH, *FEATURES, LABELS, LABELS, PLAN, SORT, SORT]
 SLOW = [BENCH_JOBS, DEMO, REPORT]  # seconds each
 SHARE_SLOW = 0.1
 WRITERS = {  # two contents that replace each other, until the process is killed

@@ -64,6 +64,8 @@ FILES = [
         "grid.toml",
         "records",
         "photos",
+        "folder",
+        "embeddings",
     ),
     *(
         "classes.txt",
@@ -85,6 +87,7 @@ FILES = [
         "rubbish.npz",
         "rubbish.csv",
         "rubbish.json",
+        "rubbish.parquet",
         "empty.csv",
     ),
     *TABLES,
@@ -144,6 +147,7 @@ KINDS = {  # what a value of an option can be
     "field": FIELDS,
     "format": ["text", "md", "csv", "json", "latex", "x"],
     "device": ["cpu", "auto", "cuda", "mps", "meta", "", "x", "cpu:7"],
+    "cluster": ["127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:99999999", "x:1", "http://127.0.0.1:1"],
     "encoder": ["tiny", "tiny", "photos", "hf:x/y", "openclip:x/y", "", "x"],
     "classes": ["red,green,blue", "classes.txt", "red", "red,red", "a" * 500, "\udcff", "", "=1,+2,@3"],
 }
@@ -155,7 +159,9 @@ KIND_OF = {  # parameters by name; of others, the metavar decides
     **dict.fromkeys(
         ("--out", "--sort-into", "--keep-features", "--save", "--draw", "--classes-out", "target"), "output"
     ),
-    **dict.fromkeys(("source", "images", "features", "results"), "file"),
+    **dict.fromkeys(("source", "images", "features", "results", "--text-from"), "file"),
+    "--label-folder": "output",
+    "--cluster": "cluster",
     "name": "method",
 }
 KIND_OF_METAVAR = {"N": "number", "FILE": "file", "DIR": "file"}
@@ -166,6 +172,10 @@ GOOD = [  # commands that work and take a moment, for signals and odd environmen
     "extract photos --encoder tiny -o out/x.safetensors",
     "features info features.safetensors",
     "features convert features.npz out/x.safetensors",
+    "features split features.safetensors out/folder --images-per-shard 4",
+    "features import embeddings out/folder --text-from features.safetensors",
+    "adapt folder --label-folder out/labels --out out/labels.csv",
+    "adapt folder --label-folder out/labels --json",
     "bench --grid grid.toml --out out/records",
     "bench --grid grid.toml --out out/records --jobs 2",
     "table records",
@@ -238,7 +248,7 @@ def odd_files(folder: Path) -> None:
     (folder / "empty.csv").touch()
     for name, text in TABLES.items():
         (folder / name).write_text(text)
-    for suffix in ("safetensors", "npz", "csv", "json"):
+    for suffix in ("safetensors", "npz", "csv", "json", "parquet"):
         (folder / f"rubbish.{suffix}").write_bytes(b"\xff\0rubbish" * 100)
     os.mkfifo(folder / "fifo")
     (folder / "loop").symlink_to("loop")

@@ -12,10 +12,10 @@ from torch import Tensor
 
 import kedge
 from cases import ON_FEATURES, simulated
-from forging import opened
 from kedge import InputError, Stream, TextHead, Traits
 from kedge.methods.contract import Batch, State, Step
 from kedge.tensor_files import save_tensors
+from tampering import opened
 from toy_methods import Running, Told
 
 NAMES = ["cat", "dog", "polar bear", "fox", "owl"]

@@ -19,11 +19,11 @@ from torch import Tensor
 
 import kedge
 from cases import ON_FEATURES, simulated
-from forging import opened
 from kedge import FeatureSet, Stream, TextHead
 from kedge.arrays import effective_classes
 from kedge.methods.contract import Batch, State, Step
 from kedge.tensor_files import save_tensors
+from tampering import opened
 from toy_methods import Running, Viewing
 
 

@@ -24,7 +24,7 @@ from kedge.methods.transclip import Iterate, TransCLIP, _means
 from recordings import column_distance, comparable_rows, distances, entries, inputs, recording
 
 TOLERANCE = 1e-3
-OWN = 2e-4  # how far our float32 may be from our float64; measured: 1.2e-4
+OWN = 5e-4  # how far our float32 may be from our float64; measured: 1.2e-4 on an AMD EPYC, 2.1e-4 on an Intel Xeon
 # Recordings further than the tolerance from float64, theirs being float32: the distance, and in how many images.
 RECORDING_OFF = {
     ("dtd_test_vitb32", "case_c", "transclip_released"): (0.0017, 3),

@@ -42,7 +42,8 @@ class Embeddings:
         """The array, n×d, memory-mapped; raises FileError for one that holds other objects or is truncated."""
         path = existing(self.file)
         try:
-            return np.lib.format.open_memmap(path, mode="r")
+            with np.errstate(over="raise"):  # a header may claim a size beyond 64 bits
+                return np.lib.format.open_memmap(path, mode="r")
         except Exception as error:  # numpy raises errors of many kinds on damaged headers
             reason = " ".join(str(error).split())[:200]
             raise FileError(f"{path} is not a readable array of numbers: {reason}. Make it again.") from error

@@ -78,11 +78,15 @@ class Unfinished:
             self._lock = lock_file(self.folder / LOCK)
         if self._lock is None:
             raise FileError(f"another process uses {self.folder}. Wait until it is done, or choose another output.")
-        if self.force and self.shards():
-            self._drop_other_job()
-        if self.shards():
-            self._check_job()
-        self._drop_unreadable()
+        try:
+            if self.force and self.shards():
+                self._drop_other_job()
+            if self.shards():
+                self._check_job()
+            self._drop_unreadable()
+        except BaseException:
+            self._lock.close()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:

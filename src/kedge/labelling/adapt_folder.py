@@ -15,6 +15,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,9 @@ def open_rows(
     """A part for the solve. images, classes: known labels, the numbers of their images ascending."""
     folder = FeatureFolder.open(path)
     head = folder.head.like(_like(folder))
-    x, numbers, nearest = load(part_file(work, number), rows_file(work, number), _like(folder))
+    first, stop = [*offsets, len(folder)][number : number + 2]
+    files = part_file(work, number), rows_file(work, number)
+    x, numbers, nearest = load(*files, _like(folder), stop - first, len(folder))
     return NumberedRows(x, head, nearest, numbers, known=_of(numbers, images, classes), number=number, offsets=offsets)
 
 
@@ -216,6 +219,7 @@ def _arranged(folder: FeatureFolder, work: Path, method: SolvesParts, parts: int
     if file.exists():
         header = load_tensors(file, KIND, VERSION, Header)[1]
         if header.task == task:
+            _check_offsets(file, header.offsets, parts, len(folder))
             return header
         raise FileError(f"{work.parent} has the beginning of another run. Delete it, or name another folder.")
     cuts = [len(folder.shards) * number // parts for number in range(parts + 1)]
@@ -233,6 +237,13 @@ def _arranged(folder: FeatureFolder, work: Path, method: SolvesParts, parts: int
     meta = {"task": asdict(task), "offsets": arranged.offsets, "info": arranged.info}
     save_tensors(file, KIND, VERSION, {}, meta)
     return load_tensors(file, KIND, VERSION, Header)[1]
+
+
+def _check_offsets(file: Path, offsets: Sequence[int], parts: int, images: int) -> None:
+    """Raise FileError unless every part begins where the one before it ends."""
+    ascending = all(one <= two for one, two in pairwise([0, *offsets, images]))
+    if len(offsets) != parts or offsets[0] != 0 or not ascending:
+        raise FileError(f"{file} does not fit the {images} images. Delete its folder, and run this again.")
 
 
 class Counts:
@@ -273,6 +284,8 @@ def _written(
         features, stop = shard.open(), start + len(shard)
         numbers, *found = (torch.cat(each) for each in zip(*rows.each("between", start, stop), strict=True))
         order = numbers.argsort()
+        if not torch.equal(numbers[order], torch.arange(start, stop)):
+            raise FileError(f"{out / WORK} does not have every image once. Delete {out}, and run this again.")
         known = _of(numbers[order], *given)
         known = torch.full_like(numbers, UNKNOWN) if known is None else known
         tensors = label_tensors(Answers(*(each[order] for each in found)), known, features.paths)

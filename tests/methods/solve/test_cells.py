@@ -80,7 +80,7 @@ def test_half_precision_stays_and_files_are_read_again(tmp_path: Path) -> None:
     parts, _ = arranged(x, [[0, 1, 2], [3, 4]], tmp_path)
     for part in parts:
         part.save(tmp_path / f"{part.number}.safetensors")
-        rows, numbers, nearest = load(tmp_path / f"{part.number}.safetensors", part.file, x[:0].float())
+        rows, numbers, nearest = load(tmp_path / f"{part.number}.safetensors", part.file, x[:0].float(), part.n, len(x))
         assert part.file.stat().st_size == part.n * 32 * 2
         assert torch.equal(numbers, part.numbers)
         assert torch.equal(nearest.indices, part.indices)

@@ -22,8 +22,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ...arrays import Stacked, unit_rows
-from ...errors import FileError
+from ...arrays import Stacked, check_unit_rows, unit_rows
+from ...errors import FileError, InputError
 from ...files import reserve, writing
 from ...progress import track
 from ...tensor_files import check_names, load_tensors, save_tensors
@@ -47,6 +47,7 @@ from .parts import Parts
 KIND, VERSION = "arranged part", 1
 PER_PART = 8  # cells, if every image looks into all of them: enough for parts of about one size
 ASKING = 1 << 19  # images that ask at one time
+MOST_SIMILAR = 1.1  # two rows, after rounding
 Query = tuple[Tensor, Tensor, Tensor]  # features as they are stored (r×d), positions (r), and cells, −1 for none (r×p)
 
 
@@ -317,15 +318,39 @@ def stored_rows(file: Path, n: int, d: int, dtype: torch.dtype) -> Tensor:
     return torch.from_file(str(file), shared=True, size=n * d, dtype=dtype).view(n, d)
 
 
-def load(file: Path, rows: Path, like: Tensor) -> tuple[Stacked, Tensor, Neighbours]:
-    """What `Cells.save` wrote: the images, their numbers, and their neighbours."""
+def load(file: Path, rows: Path, like: Tensor, size: int, images: int) -> tuple[Stacked, Tensor, Neighbours]:
+    """What `Cells.save` wrote of a part with so many of all images: their features, numbers and neighbours."""
     tensors, header = load_tensors(file, KIND, VERSION, Header)
     check_names(file, tensors, ("numbers", "indices", "similarity"))
-    n, d, dtype = len(tensors["numbers"]), like.shape[-1], getattr(torch, header.dtype)
-    if rows.stat().st_size != n * d * dtype.itemsize:
-        raise FileError(f"{rows} does not have the {n} rows that {file} tells of. Delete its folder, and run it again.")
-    x = Stacked([lambda: stored_rows(rows, n, d, dtype)], [n], like)
-    return x, tensors["numbers"], Neighbours(tensors["indices"], tensors["similarity"])
+    numbers, nearest = tensors["numbers"], Neighbours(tensors["indices"], tensors["similarity"])
+    d, dtype = like.shape[-1], getattr(torch, header.dtype)
+    stored = rows.stat().st_size if rows.is_file() else -1
+    if not _fit(numbers, nearest, size, images, like) or stored != size * d * dtype.itemsize:
+        raise _damaged(rows.parent, f"{size} of {images} images and their neighbours")
+    try:
+        check_unit_rows(stored_rows(rows, size, d, dtype), "it")
+    except InputError as error:
+        raise _damaged(rows.parent, "unit rows") from error
+    x = Stacked([lambda: stored_rows(rows, size, d, dtype)], [size], like)
+    return x, numbers, nearest
+
+
+def _fit(numbers: Tensor, nearest: Neighbours, size: int, images: int, like: Tensor) -> bool:
+    """Are these numbers (size) and neighbours (size×m) of images?"""
+    indices, similarity = nearest.indices, nearest.similarity
+    return (
+        numbers.dtype == indices.dtype == torch.long
+        and similarity.dtype == like.dtype
+        and numbers.shape == (size,)
+        and indices.shape == similarity.shape == (size, *indices.shape[1:])
+        and indices.dim() == 2
+        and all(bool(((each >= 0) & (each < images)).all()) for each in (numbers, indices))
+        and bool((similarity.abs() < MOST_SIMILAR).all())  # NaN is not
+    )
+
+
+def _damaged(folder: Path, wanted: str) -> FileError:
+    return FileError(f"{folder} is damaged: a part of it does not have {wanted}. Delete it, and run this again.")
 
 
 def _rows(parts: Parts, numbers: Tensor) -> Tensor:
