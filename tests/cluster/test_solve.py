@@ -1,4 +1,4 @@
-"""One joint solve in actors on three nodes gives what one process gives, also if an actor is killed in the middle."""
+"""One joint solve in actors on three nodes gives what one process gives, also if something is lost in the middle."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 import kedge
+from clusters import MATRIX, started, until
 from command import run
 from kedge.cluster import actors, solve
 from kedge.cluster.connect import ray_library
 from kedge.features.folder import FeatureFolder, split
 from kedge.features.simulate import simulate
+from kedge.labelling.adapt_folder import WORK
 from kedge.labelling.label_folder import LabelFolder
 
 KNOWN = {5: 3, 2999: 1}
@@ -46,31 +48,70 @@ def test_a_joint_solve_is_that_of_one_process(search: str, nodes: Any, folder: F
     assert (together(three)[1] - z).abs().max() <= 1e-4
 
 
-def test_an_actor_killed_in_the_middle(
-    nodes: Any, folder: FeatureFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("gone", ["actor", pytest.param("node", marks=MATRIX)])
+def test_an_actor_or_its_node_lost_in_the_middle(
+    gone: str, nodes: Any, folder: FeatureFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its part is made again from its files and the last statistics, and the solve goes on to the same labels."""
-    ray, steps, killed = ray_library(), [0], []
+    ray, steps, lost = ray_library(), [0], []
     whole = actors.Actors._all
 
-    def with_a_kill(self: actors.Actors, made: actors.Made) -> list[Any]:
+    def with_a_loss(self: actors.Actors, made: actors.Made) -> list[Any]:
         steps[0] += made.call == "assign"
-        if steps[0] == 14 and not killed:
-            killed.append(ray.get(self.hosts.actors[1].process.remote()))
-            os.kill(killed[0], signal.SIGKILL)
+        if steps[0] == 14 and not lost:
+            on = ray.get([actor.node.remote() for actor in self.hosts.actors])
+            lost.append(next(number for number, node in enumerate(on) if node != nodes.head_node.node_id))
+            if gone == "actor":
+                os.kill(ray.get(self.hosts.actors[lost[0]].process.remote()), signal.SIGKILL)
+            else:
+                (node,) = (each for each in nodes.list_all_nodes() if each.node_id == on[lost[0]])
+                nodes.remove_node(node, allow_graceful=False)
         return whole(self, made)
 
-    monkeypatch.setattr(actors.Actors, "_all", with_a_kill)
+    monkeypatch.setattr(actors.Actors, "_all", with_a_loss)
     monkeypatch.setattr(actors.Host, "process", lambda self: os.getpid(), raising=False)
     said: list[str] = []
     monkeypatch.setattr(actors, "notice", said.append)
-    labels = solve.adapt_folder(folder, tmp_path / "labels", actors=3)
-    assert killed
-    assert said == ["part 1 was lost, and is made again"]
+    try:
+        labels = solve.adapt_folder(folder, tmp_path / "labels", actors=3)
+    finally:
+        if gone == "node":
+            nodes.add_node(num_cpus=1, object_store_memory=100 << 20)
+            nodes.wait_for_nodes()
+    assert set(said) == {f"part {lost[0]} was lost, and is made again"}  # twice, if Ray still takes the node as there
     expected = together(kedge.adapt_folder(folder, tmp_path / "one"))
     found = together(labels)
     assert float((found[0] == expected[0]).double().mean()) >= 0.999
     assert (found[1] - expected[1]).abs().max() <= 0.05
+
+
+DRIVER = """
+import sys
+import time
+from kedge.cluster.solve import adapt_folder
+from kedge.methods.solve import joint
+address, features, out = sys.argv[1:]
+joint.link = lambda parts: time.sleep(600)
+adapt_folder(features, out, address=address, actors=3)
+"""
+
+
+@MATRIX
+def test_a_killed_driver_is_started_again(
+    nodes: Any, folder: FeatureFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on from the images in their cells."""
+    work = tmp_path / "labels" / WORK
+    driver = started(DRIVER, nodes.address, folder.path, tmp_path / "labels")
+    until((work / "arranged.safetensors").exists)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    until(lambda: ray_library().available_resources().get("CPU", 0) >= 3)  # its actors have ended
+    expected = together(kedge.adapt_folder(folder, tmp_path / "one"))[0]
+    monkeypatch.setattr("kedge.labelling.adapt_folder.arrange", None)  # not a second time
+    labels = solve.adapt_folder(folder, tmp_path / "labels", actors=3)
+    assert not work.exists()
+    assert torch.equal(together(labels)[0], expected)
 
 
 def test_the_command_line(nodes: Any, folder: FeatureFolder, tmp_path: Path) -> None:

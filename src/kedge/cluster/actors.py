@@ -7,7 +7,8 @@ are made of it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import SettingError
@@ -56,9 +57,10 @@ class Host:
         """Call a function with a list of what so many parts gave, and what is shared."""
         return self.call(name, list(arguments[:parts]), *arguments[parts:])
 
-    def there(self) -> bool:
-        """Is the actor there? Ray raises an error if not."""
-        return True
+    def node(self) -> str:
+        """The node that the actor is on. Ray raises an error if the actor is gone."""
+        found: str = ray_library().get_runtime_context().get_node_id()
+        return found
 
 
 class Hosts:
@@ -66,12 +68,24 @@ class Hosts:
 
     def __init__(self, number: int) -> None:
         self.threads = _threads(number)
-        self.actors = [self.new() for _ in range(number)]
+        self.actors = [self._new(num_cpus=self.threads, scheduling_strategy="SPREAD") for _ in range(number)]
 
-    def new(self) -> Any:
-        """An actor, wherever there is room."""
-        kind = ray_library().remote(Host).options(num_cpus=self.threads, scheduling_strategy="SPREAD")
-        return kind.remote(self.threads)
+    def replace(self, number: int, taken: Iterable[str]) -> str:
+        """Another actor in place of one that is gone, on the node that has the fewest; the node.
+
+        taken: the nodes of the others. The lost actor may have gone with its node, so that no processor is free for
+        another one: it shares those of a part.
+        """
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        actors = Counter(taken)
+        node: str = min((node["NodeID"] for node in _nodes()), key=lambda node: actors[node])
+        there = NodeAffinitySchedulingStrategy(node, soft=True)
+        self.actors[number] = self._new(num_cpus=0, scheduling_strategy=there)
+        return node
+
+    def _new(self, **place: Any) -> Any:
+        return ray_library().remote(Host).options(**place).remote(self.threads)
 
     def __call__(self, make: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Actors:
         """An object of each of these arguments, one in each actor; they replace those before."""
@@ -146,14 +160,13 @@ class Actors:
 
     def _replace_lost(self) -> None:
         """Replace every actor that is gone, and make the lasting calls of it again."""
-        actors = self.hosts.actors
-        there = _answers({number: actor.there.remote() for number, actor in enumerate(actors)})
+        there = _answers({number: actor.node.remote() for number, actor in enumerate(self.hosts.actors)})
         lost = [number for number in range(len(self)) if number not in there]
         if lost and self.used and not self.lasting:
             raise PartLost("an actor was lost before any of its work could be continued.")
         for number in lost:
             notice(f"part {number} was lost, and is made again")
-            actors[number] = self.hosts.new()
+            there[number] = self.hosts.replace(number, there.values())
         self._make(lost, again=True)
         for made in self.lasting.values():
             self._of(made, lost)  # one that is lost again is found out by the call that is to be made
@@ -183,10 +196,15 @@ def _answers(refs: dict[int, Any]) -> dict[int, Any]:
 
 def _threads(actors: int) -> int:
     """Cores for each of so many actors: so many that all find a place."""
-    nodes = [int(node["Resources"].get("CPU", 0)) for node in ray_library().nodes() if node["Alive"]]
+    nodes = [int(node["Resources"]["CPU"]) for node in _nodes()]
     for threads in range(max(nodes, default=0), 0, -1):
         if sum(cores // threads for cores in nodes) >= actors:
             return threads
     raise SettingError(
         f"{actors} actors need as many cores; the cluster has {sum(nodes)}. Ask for fewer, or add nodes."
     )
+
+
+def _nodes() -> list[Any]:
+    """The nodes that have processors."""
+    return [node for node in ray_library().nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
