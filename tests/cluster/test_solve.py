@@ -78,7 +78,7 @@ def test_an_actor_or_its_node_lost_in_the_middle(
         if gone == "node":
             nodes.add_node(num_cpus=1, object_store_memory=100 << 20)
             nodes.wait_for_nodes()
-    assert set(said) == {f"part {lost[0]} was lost, and is made again"}  # twice, if Ray still takes the node as there
+    assert said == [f"part {lost[0]} was lost, and is made again"]
     expected = together(kedge.adapt_folder(folder, tmp_path / "one"))
     found = together(labels)
     assert float((found[0] == expected[0]).double().mean()) >= 0.999

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ..errors import SettingError
 from ..methods.solve.parts import PartLost
 from ..progress import notice
-from .connect import ray_library
+from .connect import ray_library, reach
 
 RETRIES = 10  # losses in one call after which the solve gives up
 
@@ -207,4 +207,13 @@ def _threads(actors: int) -> int:
 
 def _nodes() -> list[Any]:
     """The nodes that have processors."""
-    return [node for node in ray_library().nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
+    return [node for node in ray_library().nodes() if _is_there(node) and node["Resources"].get("CPU", 0) >= 1]
+
+
+def _is_there(node: Any) -> bool:
+    """Does this node answer? Ray itself may take a minute to notice that one is gone."""
+    try:
+        reach(node["NodeManagerAddress"], node["NodeManagerPort"])
+    except OSError:
+        return False
+    return bool(node["Alive"])

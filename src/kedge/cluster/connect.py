@@ -66,9 +66,14 @@ def _check_reachable(address: str) -> None:
     if not host or not port.isdecimal():
         return  # another form, which Ray knows
     try:
-        socket.create_connection((host.strip("[]"), int(port)), REACHED_IN).close()
+        reach(host.strip("[]"), int(port))
     except (OSError, OverflowError) as error:
         raise _no_cluster(address, error) from error
+
+
+def reach(host: str, port: int) -> None:
+    """Raise OSError if nothing answers there."""
+    socket.create_connection((host, port), REACHED_IN).close()
 
 
 def _no_cluster(address: str, error: Exception) -> SettingError:
