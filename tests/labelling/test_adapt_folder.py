@@ -20,6 +20,8 @@ from kedge.labelling import adapt_folder as module
 from kedge.methods.solve.parts import Here, PartLost
 
 KNOWN = {5: 3, 299: 1, 120: 7}
+PRESENT = [1, 3, 4, 7, 9, 12, 19]
+SAID: list[dict[str, Any]] = [{}, {"known": KNOWN}, {"present": PRESENT}, {"known": KNOWN, "present": PRESENT}]
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +44,13 @@ def together(labels: LabelFolder, k: int) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("parts", [1, 3, 5])
-@pytest.mark.parametrize("known", [None, KNOWN], ids=["", "known"])
+@pytest.mark.parametrize("said", SAID, ids=["-".join(said) for said in SAID])
 @pytest.mark.parametrize("method", ["kedge", "stata"])
 def test_the_labels_are_those_of_all_images_together(
-    method: str, known: dict[int, int] | None, parts: int, features: FeatureSet, folder: FeatureFolder, tmp_path: Path
+    method: str, said: dict[str, Any], parts: int, features: FeatureSet, folder: FeatureFolder, tmp_path: Path
 ) -> None:
-    whole = kedge.adapt(features, method=method, known=known)
-    labels = adapt_folder(folder, tmp_path / "labels", method, known=known, parts=parts)
+    whole = kedge.adapt(features, method=method, **said)
+    labels = adapt_folder(folder, tmp_path / "labels", method, **said, parts=parts)
     found, z = together(labels, 20)
     assert torch.equal(found, whole.labels)
     assert (z - whole.probs).abs().max() <= 1e-4
@@ -100,6 +102,8 @@ def test_one_image_and_one_class(tmp_path: Path) -> None:
     assert together(labels, 1)[0].tolist() == [0, 0, 0]
     f = simulate(1, 4, d=16, seed=1)
     labels = adapt_folder(split(f, tmp_path / "g", 1), tmp_path / "more", parts=2)
+    only = adapt_folder(tmp_path / "g", tmp_path / "only", present=[2])
+    assert together(only, 4)[0].tolist() == [2]
     assert torch.allclose(together(labels, 4)[1], kedge.adapt(f).probs, atol=1e-5)
 
 
@@ -160,6 +164,8 @@ def test_parts_that_are_lost_while_images_are_arranged(folder: FeatureFolder, tm
         ({"method": "stata", "tol": 0.1}, "by lists of candidates has no tol"),
         ({"known": {3: kedge.NONE}}, "image 3 is known to show none of the classes"),
         ({"known": {300: 1}}, "known names image 300"),
+        ({"known": {5: 3}, "present": [1, 2]}, "image 5 is known to be .* not among the classes that can occur"),
+        ({"present": []}, "present is empty"),
         ({"parts": 0}, "parts must be"),
         ({"features": "nowhere"}, "is not a feature folder"),
     ],
@@ -188,17 +194,20 @@ def test_forged_shards_are_refused(folder: FeatureFolder, tmp_path: Path) -> Non
 
 def test_the_command_line(features: FeatureSet, folder: FeatureFolder, tmp_path: Path) -> None:
     (tmp_path / "known.csv").write_text("image,label\na/5.jpg,simulated 003\n")
+    (tmp_path / "absent.txt").write_text("simulated 002\nsimulated 019\n")
     table = tmp_path / "labels.csv"
     ran = run(
         "adapt", folder.path, "--label-folder", tmp_path / "labels", "--out", table, "--known", tmp_path / "known.csv",
-        "--json", "--method", "stata",
+        "--json", "--method", "stata", "--absent", tmp_path / "absent.txt",
     )  # fmt: skip
     assert ran.code == 0, ran.err
     told = json.loads(ran.out)
     assert (told["images"], told["known"], told["sha256"]) == (300, 1, folder.hash)
     assert f"→ {table}" in ran.err
     labels = LabelFolder.open(tmp_path / "labels")
-    assert torch.equal(together(labels, 20)[0], kedge.adapt(features, method="stata", known={5: 3}).labels)
+    others = [number for number in range(20) if number not in (2, 19)]
+    expected = kedge.adapt(features, method="stata", known={5: 3}, present=others).labels
+    assert torch.equal(together(labels, 20)[0], expected)
     assert len(table.read_text().splitlines()) == 301
 
 

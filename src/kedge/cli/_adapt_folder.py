@@ -24,6 +24,8 @@ def adapt_folder(
     known: Path | None,
     table: Path | None,
     *,
+    present: str | None,
+    absent: str | None,
     cluster: str | None,
     actors: int | None,
     raw_csv: bool,
@@ -36,6 +38,7 @@ def adapt_folder(
     from ..images.image_set import is_feature_folder
     from ..labelling.adapt_folder import adapt_folder as adapt
     from ..labelling.adapt_folder import check_new_labels
+    from ..labelling.class_file import read_present
     from ..labelling.known_file import read_known
     from ..labelling.label_folder import check_table
     from ..methods.registry import build, find_method, parse_method
@@ -53,16 +56,17 @@ def adapt_folder(
     start = time.perf_counter()
     with contextlib.nullcontext() if quiet else progress.on_stderr():
         folder = FeatureFolder.open(source[0])
-        said: Any = None
+        can_occur = read_present(present, absent, folder.head)
+        said: dict[str, Any] = {"present": can_occur}
         if known:
             images = range(len(folder)) if not folder.columns.paths else list(_paths(folder))
-            said = read_known(known, images, folder.head)
+            said["known"] = read_known(known, images, folder.head, present=can_occur)
         if cluster is None:
-            labels = adapt(folder, label_folder, chosen, known=said)
+            labels = adapt(folder, label_folder, chosen, **said)
         else:
             from ..cluster.solve import adapt_folder as on_cluster
 
-            labels = on_cluster(folder, label_folder, chosen, known=said, address=cluster, actors=actors)
+            labels = on_cluster(folder, label_folder, chosen, **said, address=cluster, actors=actors)
         if table:
             labels.write(table, raw_csv)
     seconds = time.perf_counter() - start

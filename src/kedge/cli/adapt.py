@@ -187,15 +187,15 @@ def adapt(
             "encoder": encoder,
             "templates": templates,
             "views": views,
-            "present": present,
+            "reject": reject,
         }
-        others |= {"absent": absent, "reject": reject, "review": review, "classes_out": classes_out, "images": images}
+        others |= {"review": review, "classes_out": classes_out, "images": images}
         others |= {"sort_into": sort_into, "keep_features": keep_features, "image_url": image_url}
         others |= {"batch_size": batch_size, "workers": workers, "precision": precision}
         others |= {"normalize": normalize or None, "all_rows": all_rows or None, "strict": strict or None}
         _refuse(others, "not for --label-folder")
         table = None if out == "-" else Path(out)
-        where: dict[str, Any] = {"cluster": cluster, "actors": actors}
+        where: dict[str, Any] = {"present": present, "absent": absent, "cluster": cluster, "actors": actors}
         show: dict[str, Any] = {"raw_csv": raw_csv, "as_json": as_json, "quiet": quiet}
         return adapt_folder(source, label_folder, method, set_ or [], known, table, **where, **show)
     _refuse({"cluster": cluster, "actors": actors}, "for --label-folder")

@@ -16,7 +16,7 @@ from ..features.folder import FeatureFolder
 from ..labelling import adapt_folder as here
 from ..labelling.label_folder import LabelFolder
 from ..methods.contract import Method
-from ..methods.given import Known
+from ..methods.given import Known, Present
 from ..ranges import whole
 from .actors import Hosts
 from .connect import AUTO, connected
@@ -28,6 +28,7 @@ def adapt_folder(
     method: str | Method = "kedge",
     *,
     known: Known | None = None,
+    present: Present | None = None,
     address: str = AUTO,
     actors: int | None = None,
     **settings: Any,
@@ -41,6 +42,7 @@ def adapt_folder(
     with connected(address) as ray:
         parts = actors or sum(node["Alive"] for node in ray.nodes())
         with closing(Hosts(parts)) as hosts:
+            said: dict[str, Any] = {"known": known, "present": present}
             return here.adapt_folder(
-                features, Path(out).absolute(), method, known=known, parts=parts, engine=hosts, **settings
+                features, Path(out).absolute(), method, **said, parts=parts, engine=hosts, **settings
             )

@@ -29,7 +29,7 @@ from ..features.shard import load_shard
 from ..features.text_head import TextHead
 from ..files import check_writable, writing
 from ..methods.contract import UNKNOWN, Method, SolvesParts
-from ..methods.given import NONE, Known, known_labels
+from ..methods.given import NONE, Known, Present, known_labels, present_classes
 from ..methods.registry import build
 from ..methods.settings import settings_of
 from ..methods.solve import joint
@@ -74,6 +74,7 @@ def adapt_folder(
     method: str | Method = "kedge",
     *,
     known: Known | None = None,
+    present: Present | None = None,
     parts: int = 1,
     engine: Engine = here,
     **settings: Any,
@@ -82,6 +83,7 @@ def adapt_folder(
 
     method: kedge or stata, with its **settings, or a method object.
     known: labels given by a person, as in `adapt`; images that show none of the classes should not be in the folder.
+    present: the classes that can occur, as in `adapt`; None: all.
     parts: in how many parts the images are solved.
     engine: what makes the parts; by default this process.
     """
@@ -91,14 +93,16 @@ def adapt_folder(
     parts = whole("parts", parts, 1, MOST_IMAGES)
     folder = features if isinstance(features, FeatureFolder) else FeatureFolder.open(features)
     out = check_new_labels(out)
-    given = _known(known, folder)
+    can_occur = present_classes(present, folder.head)
+    given = _known(known, folder, can_occur)
     work = out / WORK
     with writing(work):
         work.mkdir(parents=True, exist_ok=True)
     arranged = _arranged(folder, work, chosen, parts, engine)
-    places = [(folder.path, work, number, arranged.offsets, *given) for number in range(parts)]
+    places = [(folder.path, work, number, arranged.offsets, can_occur, *given) for number in range(parts)]
     with closing(engine(open_rows, places)) as rows:
-        info = {**chosen.solve(rows, folder.head.like(_like(folder))), **arranged.info}
+        head = folder.head.like(_like(folder))
+        info = {**chosen.solve(rows, head if can_occur is None else head.select(can_occur)), **arranged.info}
         entries, counts = [], Counts(folder)
         for entry in _written(folder, out, rows, given, counts):
             entries.append(entry)
@@ -112,7 +116,10 @@ def adapt_folder(
             "known": len(given[0]),
             **counts.summary(),
         }
-        found = save_manifest(out, folder.hash, folder.head.class_names, summary, entries, joint.mass(rows))
+        mass = joint.mass(rows)
+        if can_occur is not None:
+            mass = mass.new_zeros(folder.head.k).index_copy_(0, can_occur, mass)
+        found = save_manifest(out, folder.hash, folder.head.class_names, summary, entries, mass)
     shutil.rmtree(work, ignore_errors=True)
     return found
 
@@ -146,7 +153,13 @@ def open_cells(path: Path, work: Path, number: int, start: int, stop: int) -> Ce
 
 
 def open_rows(
-    path: Path, work: Path, number: int, offsets: Sequence[int], images: Tensor, classes: Tensor
+    path: Path,
+    work: Path,
+    number: int,
+    offsets: Sequence[int],
+    present: Tensor | None,
+    images: Tensor,
+    classes: Tensor,
 ) -> NumberedRows:
     """A part for the solve. images, classes: known labels, the numbers of their images ascending."""
     folder = FeatureFolder.open(path)
@@ -154,7 +167,10 @@ def open_rows(
     first, stop = [*offsets, len(folder)][number : number + 2]
     files = part_file(work, number), rows_file(work, number)
     x, numbers, nearest = load(*files, _like(folder), stop - first, len(folder))
-    return NumberedRows(x, head, nearest, numbers, known=_of(numbers, images, classes), number=number, offsets=offsets)
+    if present is not None:
+        classes = torch.searchsorted(present, classes)
+    said: dict[str, Any] = {"present": present, "known": _of(numbers, images, classes)}
+    return NumberedRows(x, head, nearest, numbers, **said, number=number, offsets=offsets)
 
 
 class NumberedRows(Rows):
@@ -193,11 +209,11 @@ def _of(numbers: Tensor, images: Tensor, classes: Tensor) -> Tensor | None:
     return torch.where(images[at] == numbers, classes[at], UNKNOWN)
 
 
-def _known(known: Known | None, folder: FeatureFolder) -> tuple[Tensor, Tensor]:
+def _known(known: Known | None, folder: FeatureFolder, present: Tensor | None) -> tuple[Tensor, Tensor]:
     """The numbers of the images with a known label, ascending, and their classes."""
     if known is None:
         return torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long)
-    found = known_labels(known, len(folder), folder.head)
+    found = known_labels(known, len(folder), folder.head, present)
     if bool((found == NONE).any()):
         raise InputError(
             f"image {int((found == NONE).nonzero()[0])} is known to show none of the classes, which a feature folder "

@@ -82,6 +82,7 @@ class Rows:
         nearest: Neighbours,
         *,
         zero_shot: ZeroShot | None = None,
+        present: Tensor | None = None,
         known: Tensor | None = None,
         number: int = 0,
         offsets: Sequence[int] = (0,),
@@ -89,16 +90,19 @@ class Rows:
     ) -> None:
         """x: n×d. nearest: positions of neighbours, n×m. number: of this part, whose first position is offsets[number].
 
-        zero_shot: by default of the head. known: n labels that a person gave, or UNKNOWN. candidates: C; by default
-        half of the classes, but not less than 32 and not more than 64.
+        zero_shot: by default of the head. present: numbers of the classes that can occur, ascending; None: all.
+        known: n labels that a person gave, numbered among the classes that can occur, or UNKNOWN. candidates: C; by
+        default half of the classes, but not less than 32 and not more than 64.
         """
-        self.x, self.head, self.known = x, head, known
-        self.n, self.k, self.length = len(x), head.k, min(candidates or min(max(FEWEST, head.k // 2), MOST), head.k)
+        self.x, self.present, self.known = x, present, known
+        self.head = head if present is None else head.select(present)
+        self.n, self.k = len(x), self.head.k
+        self.length = min(candidates or min(max(FEWEST, self.k // 2), MOST), self.k)
         self.zero_shot = zero_shot or (lambda rows, x: head.log_zero_shot(x))
         self.number, self.offsets = number, torch.tensor(offsets, device=head.features.device)
         self.resuming = False
         self.nearest: Neighbours | None = nearest  # until it is linked
-        self.type = next(kind for most, kind in SMALLEST_TYPES if self.k <= most)
+        self.type = next(kind for most, kind in SMALLEST_TYPES if head.k <= most)
         self.blocks = x.blocks(self._width) if isinstance(x, Stacked) else row_blocks((self.n, self._width))
 
     @property
@@ -186,6 +190,8 @@ class Rows:
             log_y = self.zero_shot(rows, x)
             best, labels = log_y.max(dim=1)
             self.first_labels[rows], self.first_confidence[rows] = labels.to(self.type), best.exp()
+            if self.present is not None:
+                log_y = torch.log_softmax(log_y.index_select(1, self.present), dim=1)
             if self.known is not None:
                 log_y = certain(log_y, self.known[rows])
             self.confidence[rows] = log_y.amax(dim=1).exp_()
@@ -338,7 +344,10 @@ class Rows:
 
     def answers(self, rows: Tensor) -> Answers:
         """What was found of some images (r)."""
-        return Answers(*(found[rows] for found in (self.classes, self.z, self.first_labels, self.first_confidence)))
+        classes = self.classes[rows]
+        if self.present is not None:
+            classes = self.present[classes.long()].to(self.type)
+        return Answers(classes, *(found[rows] for found in (self.z, self.first_labels, self.first_confidence)))
 
     def dense(self) -> Tensor:
         """z as n×k, zero outside the lists."""
