@@ -14,13 +14,15 @@ from typing import Any, NamedTuple
 from ..errors import SettingError
 from ..methods.solve.parts import PartLost
 from ..progress import notice
+from ..words import count
 from .connect import ray_library, reach
 
 RETRIES = 10  # losses in one call after which the solve gives up
+PATIENCE = 60.0  # seconds for actors to start
 
 
 class Made(NamedTuple):
-    """A lasting call, to be made again of a new actor."""
+    """A call of every part; if it lasts, it is made again of a new actor."""
 
     give: str | None  # of an exchange
     call: str
@@ -69,6 +71,10 @@ class Hosts:
     def __init__(self, number: int) -> None:
         self.threads = _threads(number)
         self.actors = [self._new(num_cpus=self.threads, scheduling_strategy="SPREAD") for _ in range(number)]
+        there = [actor.node.remote() for actor in self.actors]
+        waiting = ray_library().wait(there, num_returns=number, timeout=PATIENCE)[1]
+        if waiting:
+            notice(f"{len(waiting)} of {number} parts wait until {count(self.threads, 'CPU')} is free for each")
 
     def replace(self, number: int, taken: Iterable[str]) -> str:
         """Another actor in place of one that is gone, on the node that has the fewest; the node.
@@ -78,8 +84,11 @@ class Hosts:
         """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        actors = Counter(taken)
-        node: str = min((node["NodeID"] for node in _nodes()), key=lambda node: actors[node])
+        ray_library().kill(self.actors[number])  # it may only have been out of reach
+        actors, left = Counter(taken), [node["NodeID"] for node in nodes()]
+        if not left:
+            raise PartLost("no node of the cluster is left. Add nodes, and run this again.")
+        node: str = min(left, key=lambda node: actors[node])
         there = NodeAffinitySchedulingStrategy(node, soft=True)
         self.actors[number] = self._new(num_cpus=0, scheduling_strategy=there)
         return node
@@ -102,112 +111,123 @@ class Actors:
 
     def __init__(self, hosts: Hosts, make: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> None:
         self.hosts, self.make, self.arguments = hosts, make, arguments
-        self.lasting: dict[str, Made] = {}
-        self.used = False
-        self._make(range(len(self)), again=False)
+        self.lasting: list[Made] = []
+        self.used = False  # a call was answered by all
+        self.gone: dict[int, str] = {}  # parts whose actor is gone, and why
+        self.behind = set(range(len(self)))  # parts without an object, or whose object lacks lasting calls
+        for _ in range(RETRIES):
+            if self._mended():
+                return
+        raise self._lost("it was made")
 
     def __len__(self) -> int:
         return len(self.arguments)
 
     def each(self, call: str, *shared: Any, own: Sequence[Any] | None = None, lasting: bool = False) -> list[Any]:
         """See `Parts`."""
-        made = Made(None, call, own, (), shared)
-        found = self._all(made)
-        if lasting:
-            self.lasting[call] = made  # the place in the order stays that of the first call
-        return found
+        return self._all(Made(None, call, own, (), shared), lasting)
 
     def exchange(
         self, give: str, take: str, *shared: Any, giving: tuple[Any, ...] = (), lasting: bool = False
     ) -> list[Any]:
         """See `Parts`."""
-        made = Made(give, take, None, giving, shared)
-        found = self._all(made)
-        if lasting:
-            self.lasting[take] = made
-        return found
+        return self._all(Made(give, take, None, giving, shared), lasting)
+
+    def forget(self, call: str) -> None:
+        """See `Parts`."""
+        last = [place for place, made in enumerate(self.lasting) if made.call == call][-1:]
+        self.lasting = self.lasting[: last[0]] if last else self.lasting
 
     def close(self) -> None:
-        """See `Parts`."""
-        _answers({n: actor.make.remote(dict, (), False) for n, actor in enumerate(self.hosts.actors)})
+        """See `Parts`. Nobody waits for it: an actor may be busy for long."""
+        for actor in self.hosts.actors:
+            actor.make.remote(dict, (), False)
 
-    def _all(self, made: Made) -> list[Any]:
+    def _all(self, made: Made, lasting: bool) -> list[Any]:
         """Make a call of every part; of those that are lost before they answer, again."""
         found: dict[int, Any] = {}
-        pending = list(range(len(self)))
         for _ in range(RETRIES):
-            found |= self._of(made, pending)
-            pending = [number for number in pending if number not in found]
-            self.used = True
-            if not pending:
+            if not self._mended():
+                continue
+            found |= self._of(made, [number for number in range(len(self)) if number not in found])
+            if len(found) == len(self) and not self.gone:
+                self.used = True
+                self.lasting += [made] if lasting else []
                 return [found[number] for number in range(len(self))]
-            self._replace_lost()
-        raise PartLost(f"parts were lost {RETRIES} times in one call, {made.call}. Look at the nodes of the cluster.")
+        raise self._lost(f"all had answered {made.call}")
 
     def _of(self, made: Made, numbers: Sequence[int]) -> dict[int, Any]:
-        """Make a call of some parts; the results of those that answered."""
+        """Make a call of some parts; the results of those that answered. Parts whose actor is gone are noted."""
         actors = self.hosts.actors
         shared = [ray_library().put(each) for each in made.shared]
         if made.give is None:
             own = [[]] * len(self) if made.own is None else [[each] for each in made.own]
-            return _answers({n: actors[n].call.remote(made.call, *own[n], *shared) for n in numbers})
+            return self._answers({n: actors[n].call.remote(made.call, *own[n], *shared) for n in numbers})
         several = len(self) + 1
         given = [actor.give.options(num_returns=several).remote(made.give, *made.giving) for actor in actors]
-        if len(_answers({number: refs[0] for number, refs in enumerate(given)})) < len(self):
+        if len(self._answers({number: refs[0] for number, refs in enumerate(given)})) < len(self):
             return {}  # first those that are lost are replaced
         entries = {n: [refs[n + 1] for refs in given] for n in numbers}
-        return _answers({n: actors[n].take.remote(made.call, len(self), *entries[n], *shared) for n in numbers})
+        return self._answers({n: actors[n].take.remote(made.call, len(self), *entries[n], *shared) for n in numbers})
 
-    def _replace_lost(self) -> None:
-        """Replace every actor that is gone, and make the lasting calls of it again."""
-        there = _answers({number: actor.node.remote() for number, actor in enumerate(self.hosts.actors)})
-        lost = [number for number in range(len(self)) if number not in there]
-        if lost and self.used and not self.lasting:
-            raise PartLost("an actor was lost before any of its work could be continued.")
+    def _answers(self, refs: dict[int, Any]) -> dict[int, Any]:
+        """The results that came, by part. Those of parts that are gone, or whose input is, are left out."""
+        ray = ray_library()
+        from ray.exceptions import ObjectLostError, RayActorError, RayError, RayTaskError
+
+        found = {}
+        for number, ref in refs.items():
+            try:
+                found[number] = ray.get(ref)
+            except RayTaskError as error:  # raised in the actor: by the part, or because what others gave is lost
+                if not isinstance(error.cause, RayActorError | ObjectLostError):
+                    raise error.cause from None
+            except ObjectLostError:
+                pass
+            except RayError as error:  # it may have been in the middle of the call, which must not be made of it twice
+                self.gone[number] = str(error).strip().partition("\n")[0] or type(error).__name__
+        self.behind |= self.gone.keys()
+        return found
+
+    def _mended(self) -> bool:
+        """Replace every actor that is gone, and make the lasting calls of its part again. False: others were lost."""
+        if self.gone and self.used and not self.lasting:
+            raise self._lost("any of its work could be continued")
+        lost, actors = sorted(self.gone), self.hosts.actors
+        on = self._answers({n: actors[n].node.remote() for n in range(len(self)) if lost and n not in lost})
         for number in lost:
             notice(f"part {number} was lost, and is made again")
-            there[number] = self.hosts.replace(number, there.values())
-        self._make(lost, again=True)
-        for made in self.lasting.values():
-            self._of(made, lost)  # one that is lost again is found out by the call that is to be made
+            on[number] = self.hosts.replace(number, on.values())
+            del self.gone[number]
+        behind = sorted(self.behind)
+        made = self._answers({n: actors[n].make.remote(self.make, self.arguments[n], self.used) for n in behind})
+        if len(made) < len(behind):
+            return False
+        for call in self.lasting if behind else ():
+            if len(self._of(call, behind)) < len(behind):
+                return False
+        self.behind.clear()
+        return True
 
-    def _make(self, numbers: Sequence[int], again: bool) -> None:
-        actors = self.hosts.actors
-        _answers({n: actors[n].make.remote(self.make, self.arguments[n], again) for n in numbers})
-
-
-def _answers(refs: dict[int, Any]) -> dict[int, Any]:
-    """The results that came, by part. Those of parts that are gone, or whose input is, are left out."""
-    ray = ray_library()
-    from ray.exceptions import ObjectLostError, RayActorError, RayTaskError
-
-    found = {}
-    for number, ref in refs.items():
-        try:
-            found[number] = ray.get(ref)
-        except (RayActorError, ObjectLostError):
-            continue
-        except RayTaskError as error:
-            if isinstance(error.cause, RayActorError | ObjectLostError):
-                continue
-            raise error.cause from None
-    return found
+    def _lost(self, before: str) -> PartLost:
+        reason = next(iter(self.gone.values()), "what it was given did not arrive")
+        return PartLost(f"a part was lost before {before}: {reason.rstrip('.')}. Look at the nodes of the cluster.")
 
 
 def _threads(actors: int) -> int:
     """Cores for each of so many actors: so many that all find a place."""
-    nodes = [int(node["Resources"]["CPU"]) for node in _nodes()]
-    for threads in range(max(nodes, default=0), 0, -1):
-        if sum(cores // threads for cores in nodes) >= actors:
+    cores = [int(node["Resources"]["CPU"]) for node in nodes()]
+    for threads in range(max(cores, default=0), 0, -1):
+        if sum(each // threads for each in cores) >= actors:
             return threads
     raise SettingError(
-        f"{actors} actors need as many cores; the cluster has {sum(nodes)}. Ask for fewer, or add nodes."
+        f"{actors} actors need as many cores; the cluster has {sum(cores)}. Ask for fewer, or add nodes."
     )
 
 
-def _nodes() -> list[Any]:
+def nodes() -> list[Any]:
     """The nodes that have processors."""
-    return [node for node in ray_library().nodes() if _is_there(node) and node["Resources"].get("CPU", 0) >= 1]
+    return [node for node in ray_library().nodes() if node["Resources"].get("CPU", 0) >= 1 and _is_there(node)]
 
 
 def _is_there(node: Any) -> bool:

@@ -18,7 +18,7 @@ from ..labelling.label_folder import LabelFolder
 from ..methods.contract import Method
 from ..methods.given import Known, Present
 from ..ranges import whole
-from .actors import Hosts
+from .actors import Hosts, nodes
 from .connect import AUTO, connected
 
 
@@ -39,8 +39,8 @@ def adapt_folder(
     """
     if actors is not None:
         whole("actors", actors, 1, 100_000)
-    with connected(address) as ray:
-        parts = actors or sum(node["Alive"] for node in ray.nodes())
+    with connected(address):
+        parts = actors or max(1, len(nodes()))
         with closing(Hosts(parts)) as hosts:
             said: dict[str, Any] = {"known": known, "present": present}
             return here.adapt_folder(

@@ -107,6 +107,7 @@ def solve(
             counts = _sum(parts.exchange("lend", "assign", prior, keep, lasting=True)).to(t.dtype)
         if not last:
             anchors = t if later is None else later
+            parts.forget("fit")  # what it and the z-steps came to is in the statistics
             parts.each("fit", *_m_step(parts, found.centre, t, anchors, var0, s, past or {}), lasting=True)
 
     return {

@@ -258,6 +258,7 @@ class Rows:
             self.unary[rows] = unary
         if self.resuming:
             self.z[: self.n] = torch.softmax(self.unary, dim=1)
+            self.resuming = False
 
     def mark(self) -> None:
         """Remember z, to say how far it moves from here on. Log ŷ is needed no longer, and gives its memory."""

@@ -7,8 +7,8 @@ other what the other needs:
     counts = sum(parts.each("mass"))                   # every part: mass()
     parts.exchange("lend", "assign")                   # part a's lend()[b] is entry a of part b's assign([…])
 
-An object may be lost, with the machine it is on. Then it is made again, its function `resume` is called, and so are
-those whose calls are marked `lasting`: of every name the last call, in the order of the first ones.
+An object may be lost, with the machine it is on. Then it is made again, its function `resume` is called, and the
+calls that were marked `lasting` are made of it again, in their order, but for those that are forgotten.
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ class Parts(Protocol):
         entries that are for it, by giver, and what is shared; the results, by part.
         """
 
+    def forget(self, call: str) -> None:
+        """Forget the last call of this function that was marked `lasting`, if there is one, and all that came after."""
+
     def close(self) -> None:
         """Let go of the objects."""
 
@@ -67,6 +70,9 @@ class Here:
         """See `Parts`."""
         given = self.each(give, *giving)
         return self.each(take, *shared, own=[list(entries) for entries in zip(*given, strict=True)])
+
+    def forget(self, call: str) -> None:
+        """See `Parts`; objects of this process are not lost."""
 
     def close(self) -> None:
         """See `Parts`."""
