@@ -14,6 +14,7 @@ kept in build/bench, and so is what a solve that was interrupted had arranged: t
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import sys
@@ -176,19 +177,23 @@ def _told(info: Result) -> Result:
 def predict(small: Result, large: Result) -> str:
     """A table for the guide: 10⁷, 10⁸ and 10⁹ images on 1, 8 and 64 nodes like the machine that measured.
 
-    Time. Looking into p cells and finding them take time ∝ n √n, on all nodes; what this process does (k-means, writing
-    the labels) ∝ n, on one; everything else ∝ n, on all nodes. Memory: the slope between the two runs, on all nodes.
+    Time. Finding the nearest cells and looking into them takes time ∝ nᵉ, on all nodes, e from the two runs; what this
+    process does (k-means, writing the labels) ∝ n, on one; everything else ∝ n, on all nodes. Memory: the slope between
+    the two runs, on all nodes.
     """
     n, calls = large["n"], large["calls"]
-    growing = sum(calls.get(name, 0) for name in ("look", "visit_centres"))
+    searching, growing = (sum(run["calls"][name] for name in ("look", "visit_centres")) for run in (small, large))
+    power = math.log(growing / searching) / math.log(n / small["n"])
     shared = sum(calls.values()) - growing
     driver = large["seconds"] - sum(calls.values())
     each = (large["peak_gb"] - small["peak_gb"]) / (large["n"] - small["n"])
     base = small["peak_gb"] - each * small["n"]
+    say(f"n = {n:,}: neighbours {growing:.0f} s ∝ n^{power:.2f}, else {shared:.0f} s, one process {driver:.0f} s; ")
+    say(f"memory {base:.2f} GB + {1e6 * each:.2f} kB for each image")
     rows = ["| images | nodes | neighbours | everything else | memory per node |", "|---|---|---|---|---|"]
     for images in (10**7, 10**8, 10**9):
         for nodes in (1, 8, 64):
-            search = growing * (images / n) ** 1.5 / nodes
+            search = growing * (images / n) ** power / nodes
             rest = (shared / nodes + driver) * images / n
             times = f"{duration(search)} | {duration(rest)}"
             rows.append(f"| {images:,} | {nodes} | {times} | {base + each * images / nodes:.1f} GB |")

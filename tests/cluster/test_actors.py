@@ -107,6 +107,27 @@ def test_a_part_that_is_lost_in_a_later_step(
     assert (found[1] - undisturbed[1]).abs().max() <= (1e-3 if turn < 30 else 0.03)
 
 
+def test_a_part_that_is_lost_before_the_last_m_step(
+    folder: FeatureFolder, undisturbed: tuple[Tensor, Tensor], tmp_path: Path
+) -> None:
+    """It starts from the statistics of the M-step before."""
+    found = together(solved(folder, tmp_path / "labels", Hosts(3, losing((1, "statistics", 10, "before")))))
+    assert torch.equal(found[0], undisturbed[0])
+    assert (found[1] - undisturbed[1]).abs().max() <= 0.01
+
+
+@pytest.mark.parametrize("call", ["link", "survey", "start", "fit", "assign", "mark", "temper"])
+def test_a_part_that_had_answered_is_lost_while_another_is_made_again(
+    call: str, folder: FeatureFolder, undisturbed: tuple[Tensor, Tensor], tmp_path: Path
+) -> None:
+    """What the call did to it is done again."""
+    hosts = Hosts(3, losing((1, call, 1, "before"), (0, "crossing", 2, "before")))
+    found = together(solved(folder, tmp_path / "labels", hosts))
+    assert hosts.replaced == [1, 0]
+    assert torch.equal(found[0], undisturbed[0])
+    assert (found[1] - undisturbed[1]).abs().max() <= 0.03
+
+
 @pytest.mark.parametrize(
     ("part", "call"),
     [(1, "make"), (2, "crossing"), (1, "link"), (1, "survey"), (2, "lend_classes"), (1, "fit"), (0, "lend")],

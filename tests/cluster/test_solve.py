@@ -18,8 +18,8 @@ from kedge.cluster import actors, solve
 from kedge.cluster.connect import ray_library
 from kedge.features.folder import FeatureFolder, split
 from kedge.features.simulate import simulate
-from kedge.labelling.adapt_folder import WORK
 from kedge.labelling.label_folder import LabelFolder
+from kedge.labelling.label_work import WORK
 
 KNOWN = {5: 3, 2999: 1}
 

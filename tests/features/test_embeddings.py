@@ -124,6 +124,8 @@ HOSTILE: dict[str, tuple[Callable[[], object], str]] = {
     "other dimension": (lambda: np.save("emb/img_emb/img_emb_9.npy", np.ones((8, 8), "f4")), "have 16"),
     "one dimension": (lambda: np.save("emb/img_emb/img_emb_9.npy", np.ones(8, "f4")), "must be an n×d array"),
     "whole numbers": (lambda: np.save("emb/img_emb/img_emb_9.npy", np.ones((8, 16), int)), "array of floats"),
+    "no rows": (lambda: np.save("emb/img_emb/img_emb_9.npy", np.ones((0, 16), "f4")), "of shape (0, 16)"),
+    "other type": (lambda: np.save("emb/img_emb/img_emb_9.npy", np.ones((8, 16)) / 4), "of float64"),
     "objects": (
         lambda: np.save("emb/img_emb/img_emb_9.npy", np.array([[{}]]), allow_pickle=True),
         "is not a readable array",

@@ -16,7 +16,7 @@ demo.QUICK = demo.Size(("very-low",), ("stream-high",), (2, 1), (0, 0))
 demo.list_methods = lambda: ("zero-shot", "stata", "kedge")
 """
 END = {".html": 8, ".svg": 7, ".png": 8, ".csv": 1}  # bytes at the end of a complete file that are always the same
-TEMPORARY = re.compile(r"(^|/)\.(kedge-|tmp)|\.parts/|^labels/work/")  # .tmp…: of safetensors
+TEMPORARY = re.compile(r"(^|/)\.(kedge-|tmp)|\.parts/")  # .tmp…: of safetensors
 TIMES = re.compile(rb'"seconds(_per_image)?":[^,]*,')
 
 

@@ -16,8 +16,7 @@ from command import run
 from kedge import FeatureSet, LabelFolder, adapt_folder
 from kedge.features.folder import FeatureFolder, split
 from kedge.features.simulate import simulate
-from kedge.labelling import adapt_folder as module
-from kedge.methods.solve.parts import Here, PartLost
+from kedge.methods.solve.parts import Here
 
 KNOWN = {5: 3, 299: 1, 120: 7}
 PRESENT = [1, 3, 4, 7, 9, 12, 19]
@@ -107,54 +106,34 @@ def test_one_image_and_one_class(tmp_path: Path) -> None:
     assert torch.allclose(together(labels, 4)[1], kedge.adapt(f).probs, atol=1e-5)
 
 
-def stop(*arguments: Any) -> None:
-    raise KeyboardInterrupt
+def views(found: Any) -> list[Tensor]:
+    """The tensors that are parts of larger ones, in any tuples and lists."""
+    if isinstance(found, Tensor):
+        return [found] if found.untyped_storage().nbytes() > found.nbytes else []
+    return [view for each in found for view in views(each)] if isinstance(found, list | tuple) else []
 
 
-def interrupted(folder: FeatureFolder, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run in two parts that ends before any label is written."""
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "save_shard", stop)
-        with pytest.raises(KeyboardInterrupt):
-            adapt_folder(folder, out, parts=2)
+class Watching(Here):
+    """What a part gives is as small as it says: Ray sends all the memory that a tensor is in."""
+
+    def each(self, call: str, *shared: Any, **more: Any) -> list[Any]:
+        found = super().each(call, *shared, **more)
+        assert not views(found), f"by {call}"
+        assert not views(shared), f"to {call}"
+        return found
 
 
-def test_an_interrupted_run_goes_on_from_the_arranged_images(
-    folder: FeatureFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    interrupted(folder, tmp_path / "labels", monkeypatch)
-    with monkeypatch.context() as patched:
-        patched.setattr(module, "arrange", stop)  # it is not done again
-        labels = adapt_folder(folder, tmp_path / "labels", parts=2)
-    assert torch.equal(together(labels, 20)[0], together(adapt_folder(folder, tmp_path / "other"), 20)[0])
-    with pytest.raises(kedge.FileError, match="is a label folder already"):
-        adapt_folder(folder, tmp_path / "labels")
-
-
-def test_another_run_is_not_continued(folder: FeatureFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupted(folder, tmp_path / "labels", monkeypatch)
-    with pytest.raises(kedge.FileError, match="has the beginning of another run"):
-        adapt_folder(folder, tmp_path / "labels", parts=3)
-
-
-def test_parts_that_are_lost_while_images_are_arranged(folder: FeatureFolder, tmp_path: Path) -> None:
-    losses = [2]
-
-    class Losing(Here):
-        def each(self, call: str, *shared: Any, **more: Any) -> list[Any]:
-            if call == "settle" and losses[0]:
-                losses[0] -= 1
-                raise PartLost("gone")
-            return super().each(call, *shared, **more)
-
+@pytest.mark.parametrize("search", ["exact", "approximate"])
+def test_nothing_that_leaves_a_part_is_a_view(search: str, folder: FeatureFolder, tmp_path: Path) -> None:
     labels = adapt_folder(
-        folder, tmp_path / "labels", engine=lambda make, places: Losing([make(*place) for place in places])
+        folder,
+        tmp_path / "labels",
+        known=KNOWN,
+        search=search,
+        parts=3,
+        engine=lambda make, places: Watching([make(*place) for place in places]),
     )
-    assert losses == [0]
     assert len(labels) == 300
-    losses[0] = 3
-    with pytest.raises(PartLost):
-        adapt_folder(folder, tmp_path / "more", engine=lambda make, places: Losing([make(*place) for place in places]))
 
 
 @pytest.mark.parametrize(
@@ -215,6 +194,7 @@ def test_the_command_line(features: FeatureSet, folder: FeatureFolder, tmp_path:
     ("options", "message"),
     [
         (["--label-folder", "labels", "--review", "3"], "--review is not for --label-folder"),
+        (["--label-folder", "labels", "--device", "cpu"], "--device is not for --label-folder"),
         (["--cluster", "auto"], "--cluster is for --label-folder"),
         (["--label-folder", "labels", "--actors", "3"], "--actors is for --cluster"),
         (["--label-folder", "labels", "--out", "x.parquet"], "Choose .csv or .json"),

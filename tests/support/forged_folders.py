@@ -26,9 +26,10 @@ from kedge.features.embeddings import import_embeddings
 from kedge.features.extract import extract
 from kedge.features.folder import FeatureFolder, split
 from kedge.images.image_set import MANIFEST
-from kedge.labelling.adapt_folder import WORK, adapt_folder, open_rows
+from kedge.labelling.adapt_folder import adapt_folder, open_rows
 from kedge.labelling.label_folder import MANIFEST as LABEL_MANIFEST
 from kedge.labelling.label_folder import LabelFolder
+from kedge.labelling.label_work import WORK
 from kedge.methods.solve.parts import Here, here
 from pictures import Tower, encoder, save_pictures
 from tampering import Random, as_json, changed, changed_tensors, damaged, opened, pick, sealed, tensor_file

@@ -37,10 +37,10 @@ def adapt_folder(
     from ..features.folder import FeatureFolder
     from ..images.image_set import is_feature_folder
     from ..labelling.adapt_folder import adapt_folder as adapt
-    from ..labelling.adapt_folder import check_new_labels
     from ..labelling.class_file import read_present
     from ..labelling.known_file import read_known
     from ..labelling.label_folder import check_table
+    from ..labelling.label_work import check_new_labels
     from ..methods.registry import build, find_method, parse_method
     from ..methods.settings import parse
 

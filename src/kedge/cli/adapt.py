@@ -193,6 +193,8 @@ def adapt(
         others |= {"sort_into": sort_into, "keep_features": keep_features, "image_url": image_url}
         others |= {"batch_size": batch_size, "workers": workers, "precision": precision}
         others |= {"normalize": normalize or None, "all_rows": all_rows or None, "strict": strict or None}
+        others |= {"device": None if device == "auto" else device, "force": force or None}
+        others |= {"keep_precision": keep_precision or None}
         _refuse(others, "not for --label-folder")
         table = None if out == "-" else Path(out)
         where: dict[str, Any] = {"present": present, "absent": absent, "cluster": cluster, "actors": actors}

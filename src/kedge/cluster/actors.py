@@ -85,7 +85,7 @@ class Hosts:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         ray_library().kill(self.actors[number])  # it may only have been out of reach
-        actors, left = Counter(taken), [node["NodeID"] for node in nodes()]
+        actors, left = Counter(taken), [node["NodeID"] for node in nodes() if _reachable(node)]
         if not left:
             raise PartLost("no node of the cluster is left. Add nodes, and run this again.")
         node: str = min(left, key=lambda node: actors[node])
@@ -147,6 +147,8 @@ class Actors:
         """Make a call of every part; of those that are lost before they answer, again."""
         found: dict[int, Any] = {}
         for _ in range(RETRIES):
+            if lasting:  # an object that is made again has lost what this call did to the one before
+                found = {number: result for number, result in found.items() if number not in self.behind}
             if not self._mended():
                 continue
             found |= self._of(made, [number for number in range(len(self)) if number not in found])
@@ -216,8 +218,9 @@ class Actors:
 
 def _threads(actors: int) -> int:
     """Cores for each of so many actors: so many that all find a place."""
-    cores = [int(node["Resources"]["CPU"]) for node in nodes()]
-    for threads in range(max(cores, default=0), 0, -1):
+    cores = sorted((int(node["Resources"]["CPU"]) for node in nodes()), reverse=True)
+    most = cores[min(actors, len(cores)) - 1] if cores else 0  # so that each can be on a node of its own
+    for threads in range(most, 0, -1):
         if sum(each // threads for each in cores) >= actors:
             return threads
     raise SettingError(
@@ -227,13 +230,13 @@ def _threads(actors: int) -> int:
 
 def nodes() -> list[Any]:
     """The nodes that have processors."""
-    return [node for node in ray_library().nodes() if node["Resources"].get("CPU", 0) >= 1 and _is_there(node)]
+    return [node for node in ray_library().nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
 
 
-def _is_there(node: Any) -> bool:
-    """Does this node answer? Ray itself may take a minute to notice that one is gone."""
+def _reachable(node: Any) -> bool:
+    """Is this node there? Ray itself may take a minute to notice that one is gone."""
     try:
         reach(node["NodeManagerAddress"], node["NodeManagerPort"])
     except OSError:
         return False
-    return bool(node["Alive"])
+    return True

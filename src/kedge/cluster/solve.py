@@ -15,6 +15,7 @@ from typing import Any
 from ..features.folder import FeatureFolder
 from ..labelling import adapt_folder as here
 from ..labelling.label_folder import LabelFolder
+from ..labelling.label_work import check_new_labels, parts_begun
 from ..methods.contract import Method
 from ..methods.given import Known, Present
 from ..ranges import whole
@@ -35,14 +36,14 @@ def adapt_folder(
 ) -> LabelFolder:
     """As `kedge.adapt_folder`, on the cluster at this address.
 
-    actors: how many hold the images, each with as many cores as there are for it; by default one for each node.
+    actors: how many hold the images, each with as many cores as there are for it; by default one for each node, or as
+    an interrupted run has arranged the images.
     """
+    out = check_new_labels(Path(out).absolute())
     if actors is not None:
         whole("actors", actors, 1, 100_000)
     with connected(address):
-        parts = actors or max(1, len(nodes()))
+        parts = actors or parts_begun(out) or max(1, len(nodes()))
         with closing(Hosts(parts)) as hosts:
             said: dict[str, Any] = {"known": known, "present": present}
-            return here.adapt_folder(
-                features, Path(out).absolute(), method, **said, parts=parts, engine=hosts, **settings
-            )
+            return here.adapt_folder(features, out, method, **said, parts=parts, engine=hosts, **settings)

@@ -64,8 +64,9 @@ class Embeddings:
     def check(self, head: TextHead) -> None:
         """Raise an error if the files do not fit each other or the prototypes; reads only how large they are."""
         x = self.open()
-        if x.ndim != 2 or x.dtype not in (np.float16, np.float32, np.float64):
-            raise InputError(f"{self.file} must be an n×d array of floats; got {x.dtype} of shape {x.shape}.")
+        if x.ndim != 2 or x.dtype not in (np.float16, np.float32, np.float64) or not len(x):
+            got = f"{x.dtype} of shape {x.shape}"
+            raise InputError(f"{self.file} must be an n×d array of floats; got {got}. Convert or remove it.")
         if x.shape[1] != head.d:
             raise InputError(
                 f"{self.file} has dimension {x.shape[1]}, the text prototypes have {head.d}. "
@@ -102,6 +103,10 @@ def import_embeddings(
     check_new_folder(target)
     for part in parts:
         part.check(head)
+    kinds = {str(part.open().dtype): part.file for part in parts}
+    if len(kinds) > 1:
+        (kind, file), (other, another) = list(kinds.items())[:2]
+        raise InputError(f"{file} is of {kind}, {another} of {other}. Convert them to one type.")
 
     def loaded() -> Iterator[FeatureSet]:
         for part in track(parts, "files"):

@@ -154,6 +154,9 @@ class SolvesParts(Protocol):
     def search(self) -> Search:
         """How they are to be found."""
 
+    def check_parts(self) -> None:
+        """Raise SettingError if a setting needs all images at once."""
+
     def solve(self, parts: Parts, head: TextHead) -> dict[str, Any]:
         """Solve the images of the parts, which are `Rows` and keep the outcome; its `info`."""
 

@@ -296,6 +296,9 @@ class Kedge(Configured):
             reliance=RELIANCE,
         )
 
+    def check_parts(self) -> None:
+        """No setting needs all images at once."""
+
     def solve(self, parts: Parts, head: TextHead) -> dict[str, Any]:
         """Solve images in parts, by lists of candidates."""
         return {**self._solve_parts(parts, head, {}), **self._temper(parts)}

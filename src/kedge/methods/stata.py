@@ -170,12 +170,15 @@ class StatA(Configured):
             present=present,
         )
 
-    def solve(self, parts: Parts, head: TextHead) -> dict[str, Any]:
-        """Solve images in parts, by lists of candidates."""
+    def check_parts(self) -> None:
+        """Raise SettingError if a setting needs all images at once."""
         if self._plain or self.graph == "dense":
             raise SettingError(
                 "stata by lists of candidates has no tol, objective, released_variance and dense graph. Leave them out."
             )
+
+    def solve(self, parts: Parts, head: TextHead) -> dict[str, Any]:
+        """Solve images in parts, by lists of candidates."""
         crossing = link(parts)
         found = survey(parts, head)
         later = head.unit.features if self.unit_means else None

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kedge.arrays import Stacked
+from kedge.arrays import Stacked, unit_rows
 from kedge.features.simulate import simulate
 from kedge.methods.solve import cells as search
 from kedge.methods.solve.cells import Cells, arrange, load, owners
@@ -70,9 +70,17 @@ def test_who_finds_too_few_looks_everywhere(
     rows = torch.cat([(part.values[:, -1] > -2) for part in parts])
     assert bool(rows.all())
     truth = nearest_neighbours(x, 50, search="exact").similarity
-    looked = [part.short()[1] for part in parts]
-    assert not any(len(each) for each in looked)
+    assert not any(len(part.short()) for part in parts)
     assert float((in_order(parts)[1] >= truth[:, -1:] - 1e-6).float().mean()) > 0.5
+
+
+def test_how_many_cells_an_image_looks_into_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without structure nearly all cells would be needed; the recall says what is lost."""
+    monkeypatch.setattr(search, "MOST_CELLS", 3)
+    x = unit_rows(torch.randn(1200, 32, generator=torch.Generator().manual_seed(0)), normalize=True)
+    parts, info = arranged(x, [[0, 1, 2], [3, 4]], tmp_path)
+    assert all(part.cells.shape == (part.n, 3) for part in parts)
+    assert 0.1 < info["recall"] < 0.9
 
 
 def test_half_precision_stays_and_files_are_read_again(tmp_path: Path) -> None:

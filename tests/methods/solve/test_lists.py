@@ -20,6 +20,7 @@ from kedge import Kedge, StatA, arrays
 from kedge.arrays import Stacked
 from kedge.features.simulate import simulate
 from kedge.methods.contract import Batch, Step
+from kedge.methods.solve import graph
 from kedge.methods.solve.lists import Rows
 from kedge.methods.solve.neighbours import Neighbours
 from kedge.methods.solve.parts import Here
@@ -147,6 +148,24 @@ def test_the_compiled_z_step(method: StatA | Kedge, k: int) -> None:
         assert fast_info["change"] == pytest.approx(info["change"], abs=1e-5)
 
 
+def test_blocks_have_room_for_classes_that_cannot_occur() -> None:
+    """Zero-shot is of all classes."""
+    x, head = torch.eye(4)[:1].expand(20_000, 4), kedge.TextHead(torch.eye(4).repeat(250, 1))
+    nearest = Neighbours(torch.empty(20_000, 0, dtype=torch.long), torch.empty(20_000, 0))
+    rows = Rows(x, head, nearest, present=torch.tensor([3]))
+    assert len(rows.blocks) > 1
+    assert rows.blocks == Rows(x, head, nearest).blocks
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_more_entries_than_small_numbers_count(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, method = batch_of(150, 40), replace(own(), compiled=compiled)
+    small = in_parts(method, batch, 10, [60])[0]
+    monkeypatch.setattr(graph, "MOST_ENTRIES", 100)
+    assert graph.NeighbourGraph.of(batch.nearest(3), 1.0).offsets.dtype == torch.int64
+    assert torch.equal(in_parts(method, batch, 10, [60])[0], small)
+
+
 def test_the_share_of_crossing_edges() -> None:
     batch = batch_of(150, 40, torch.float64)
     part = (torch.arange(150) >= 60).long()
@@ -272,7 +291,7 @@ def test_nothing_is_written_to_and_no_dense_logarithms_are_kept() -> None:
 @pytest.mark.parametrize("settings", [{"tol": 0.1}, {"objective": True}, {"graph": "dense"}], ids=str)
 def test_what_lists_cannot_do_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(kedge.SettingError, match="by lists of candidates has no tol"):
-        in_parts(stata(**settings), batch_of(20, 5))
+        stata(**settings).check_parts()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])

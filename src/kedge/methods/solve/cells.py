@@ -6,12 +6,14 @@ to where their cell is: into a file for each part, cell after cell. An image loo
 other parts for those that are there.
 
 So most neighbours are in the same part, and a part's cells are read one after the other. Memory holds the numbers of
-the cells that each image looks into, its neighbours, and blocks of features.
+the cells that each image looks into, its neighbours, and blocks of features. A slice that leaves for another part is
+cloned: what is sent of a tensor is all of its memory.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -46,6 +48,7 @@ from .parts import Parts
 
 KIND, VERSION = "arranged part", 1
 PER_PART = 8  # cells, if every image looks into all of them: enough for parts of about one size
+MOST_CELLS = 128  # that an image looks into, unless all images look into all: with more the memory is not bounded
 ASKING = 1 << 19  # images that ask at one time
 MOST_SIMILAR = 1.1  # two rows, after rounding
 Query = tuple[Tensor, Tensor, Tensor]  # features as they are stored (r×d), positions (r), and cells, −1 for none (r×p)
@@ -76,14 +79,14 @@ def arrange(parts: Parts, m: int, exact: bool) -> Arranged:
     n = sum(sizes)
     m = min(m, n - 1)
     draw = torch.Generator().manual_seed(SEED)
-    sample = torch.randperm(n, generator=draw)[: 2 * SAMPLE]
+    sample = torch.randperm(n, generator=draw)[: 2 * SAMPLE].clone()
     x, half = _rows(parts, sample), len(sample) // 2
     cells = max(math.ceil(n / BLOCK_COLUMNS), PER_PART * len(parts)) if exact else round(math.sqrt(n))
     centres = k_means(_rows(parts, training_images(n, draw)), min(cells, n), draw)
     p = len(centres)
     if m and not exact:
         true, true_values = _among(parts, x, sample, m)
-        p = lists_to_visit(x[:half], _rows(parts, true[:half].flatten()), centres)
+        p = min(lists_to_visit(x[:half], _rows(parts, true[:half].clone().flatten()), centres), MOST_CELLS)
     counts = sum(parts.each("visit_centres", centres, p))
     owner = owners(centres, counts, len(parts))
     offsets = [0, *accumulate(int(counts[owner == part].sum()) for part in range(len(parts)))]
@@ -100,7 +103,8 @@ def arrange(parts: Parts, m: int, exact: bool) -> Arranged:
     _complete(parts, m)
     if exact:
         return Arranged(offsets[:-1], {})
-    which, found = (torch.cat(judged) for judged in zip(*parts.each("similarities", sample[half:]), strict=True))
+    judged = parts.each("similarities", sample[half:].clone())
+    which, found = (torch.cat(each) for each in zip(*judged, strict=True))
     return Arranged(offsets[:-1], {"recall": recall(found, true_values[half:][which])})
 
 
@@ -153,7 +157,7 @@ class Cells:
     def among(self, x: Tensor, numbers: Tensor, m: int) -> tuple[Tensor, Tensor]:
         """The nearest images here of some others (r×d), exactly: positions and similarities, r×m."""
         indices, values = empty_lists(len(x), m, x)
-        for rows in self.x.blocks(self.x.like.shape[-1]):
+        for rows in self.x.blocks(max(self.x.like.shape[-1], BLOCK_ROWS)):
             columns, block = torch.arange(rows.start, rows.stop) + self.first, self.x[rows].T
             for start in range(0, len(x), BLOCK_ROWS):
                 part = slice(start, start + BLOCK_ROWS)
@@ -186,7 +190,7 @@ class Cells:
     def leaving(self, turn: int) -> list[Query]:
         """The rows of one array, for each part those of its cells."""
         if turn >= len(self.x.opening):
-            return [(self._no_rows(), torch.empty(0, dtype=torch.long), self.near[:0])] * self.parts
+            return [(self._no_rows(), torch.empty(0, dtype=torch.long), self.near[:0].clone())] * self.parts
         raw, start = self.x.opening[turn](), self.x.starts[turn]
         near = self.near[start : start + len(raw)]
         home = self.owner[near[:, 0].long()]
@@ -215,6 +219,7 @@ class Cells:
         self.x = Stacked([lambda: stored_rows(self.file, n, like.shape[-1], dtype)], [n], like)
         self.first = self.offset
         self.indices, self.values = empty_lists(n, self.m, like)
+        del self.near  # `cells` has it for the images that are here now
 
     # The search
 
@@ -239,7 +244,8 @@ class Cells:
         answers = empty_lists(len(raw), self.m, self.x.like)  # all that ask at once: each cell is read once
         self._scan(partial(_converted, raw, self.x.like), positions, cells, *answers)
         each = [len(positions) for _, positions, _ in given]
-        self.answers = list(zip(*(torch.split(found, each) for found in answers), strict=True))
+        split = ([part.clone() for part in torch.split(found, each)] for found in answers)
+        self.answers = list(zip(*split, strict=True))
 
     def answer(self) -> list[tuple[Tensor, Tensor]]:
         """What was found for each part."""
@@ -253,10 +259,9 @@ class Cells:
             self.indices[at] = torch.cat([self.indices[at], indices], dim=1).gather(1, place)
             self.values[at] = best
 
-    def short(self) -> tuple[Tensor, Tensor]:
-        """Images whose cells had too few others: their features and positions."""
-        rows = (self.values[:, -1:] <= LOWEST).nonzero()[:, 0]
-        return self.x[rows], rows + self.first
+    def short(self) -> Tensor:
+        """Positions of images whose cells had too few others."""
+        return (self.values[:, -1:] <= LOWEST).nonzero()[:, 0] + self.first
 
     def complete(self, positions: Tensor, indices: Tensor, values: Tensor) -> None:
         """Lists of images (r) that were looked for among all, r×m; those that are here are taken."""
@@ -275,6 +280,8 @@ class Cells:
 
     def save(self, file: Path) -> None:
         """Write the numbers of the images here and their neighbours; their rows are in a file already."""
+        with writing(self.file), self.file.open("rb+") as rows:
+            os.fsync(rows.fileno())
         tensors = {"numbers": self.numbers, "indices": self.indices, "similarity": self.values}
         save_tensors(file, KIND, VERSION, tensors, {"dtype": str(self.dtype).removeprefix("torch.")})
 
@@ -327,11 +334,12 @@ def load(file: Path, rows: Path, like: Tensor, size: int, images: int) -> tuple[
     stored = rows.stat().st_size if rows.is_file() else -1
     if not _fit(numbers, nearest, size, images, like) or stored != size * d * dtype.itemsize:
         raise _damaged(rows.parent, f"{size} of {images} images and their neighbours")
+    x = Stacked([lambda: stored_rows(rows, size, d, dtype)], [size], like)
     try:
-        check_unit_rows(stored_rows(rows, size, d, dtype), "it")
+        for block in x.blocks(d):  # each maps the file anew, so that its pages do not add up in memory
+            check_unit_rows(x.opening[0]()[block], "it")
     except InputError as error:
         raise _damaged(rows.parent, "unit rows") from error
-    x = Stacked([lambda: stored_rows(rows, size, d, dtype)], [size], like)
     return x, numbers, nearest
 
 
@@ -371,6 +379,7 @@ def _among(parts: Parts, x: Tensor, numbers: Tensor, m: int) -> tuple[Tensor, Te
 
 def _complete(parts: Parts, m: int) -> None:
     """Search exactly for images whose cells had too few others."""
-    x, positions = (torch.cat(found) for found in zip(*parts.each("short"), strict=True))
-    if len(x):
-        parts.each("complete", positions, *_among(parts, x, positions, m))
+    for some in torch.split(torch.cat(parts.each("short")), BLOCK_ROWS):
+        if len(some):
+            positions = some.clone()
+            parts.each("complete", positions, *_among(parts, _rows(parts, positions), positions, m))

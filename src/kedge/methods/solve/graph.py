@@ -13,6 +13,8 @@ from torch import Tensor
 
 from .neighbours import Neighbours
 
+MOST_ENTRIES = torch.iinfo(torch.int32).max  # that int32 can count
+
 
 @dataclass(frozen=True)
 class NeighbourGraph:
@@ -39,7 +41,8 @@ class NeighbourGraph:
         """The operator with these entries, in this many rows."""
         order = rows.argsort(stable=True)
         offsets = F.pad(torch.bincount(rows, minlength=nodes).cumsum(0), (1, 0))
-        return cls(offsets.int(), columns[order].int(), values[order])
+        kind = torch.int32 if len(rows) <= MOST_ENTRIES else torch.int64  # of both, or an embedding bag refuses them
+        return cls(offsets.to(kind), columns[order].to(kind), values[order])
 
     def __matmul__(self, z: Tensor) -> Tensor:
         # A weighted sum of rows of z per row of G: what an embedding bag computes, on every device.

@@ -107,8 +107,9 @@ def solve(
             counts = _sum(parts.exchange("lend", "assign", prior, keep, lasting=True)).to(t.dtype)
         if not last:
             anchors = t if later is None else later
+            fitted = _m_step(parts, found.centre, t, anchors, var0, s, past or {})
             parts.forget("fit")  # what it and the z-steps came to is in the statistics
-            parts.each("fit", *_m_step(parts, found.centre, t, anchors, var0, s, past or {}), lasting=True)
+            parts.each("fit", *fitted, lasting=True)
 
     return {
         **outcome(max(parts.each("change")), s.iterations, SETTLED),

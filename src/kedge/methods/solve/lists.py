@@ -34,11 +34,27 @@ from .compiling import compiled_form
 from .em import Settings, log_presence
 from .gaussian import Features, spread
 from .graph import NeighbourGraph
-from .neighbours import Neighbours
+from .neighbours import GRAPH_BYTES, Neighbours
 from .temperature import tempered_towards
 
 FEWEST, MOST = 32, 64  # candidates
 SMALLEST_TYPES = ((1 << 8, torch.uint8), (1 << 15, torch.int16), (1 << 31, torch.int32))  # of class numbers, up to k
+
+
+def list_length(k: int) -> int:
+    """C for k classes: half of them, but not less than 32 and not more than 64."""
+    return min(max(FEWEST, k // 2), MOST, k)
+
+
+def class_type(k: int) -> torch.dtype:
+    """The smallest type for the numbers of k classes."""
+    return next(kind for most, kind in SMALLEST_TYPES if k <= most)
+
+
+def bytes_of_image(k: int, m: int) -> int:
+    """The memory of an image with m neighbours in a solve in float32: its candidates, z four times, and its edges."""
+    return list_length(k) * (class_type(k).itemsize + 4 * 4) + GRAPH_BYTES * m
+
 
 Edges: TypeAlias = tuple[Tensor, Tensor, Tensor]  # positions of one end, of the other end, and similarities; each e
 ZeroShot: TypeAlias = Callable[[slice, Tensor], Tensor]  # log ŷ (r×k) of a block of rows and its features (r×d)
@@ -91,23 +107,19 @@ class Rows:
         """x: n×d. nearest: positions of neighbours, n×m. number: of this part, whose first position is offsets[number].
 
         zero_shot: by default of the head. present: numbers of the classes that can occur, ascending; None: all.
-        known: n labels that a person gave, numbered among the classes that can occur, or UNKNOWN. candidates: C; by
-        default half of the classes, but not less than 32 and not more than 64.
+        known: n labels that a person gave, numbered among the classes that can occur, or UNKNOWN. candidates: C.
         """
         self.x, self.present, self.known = x, present, known
         self.head = head if present is None else head.select(present)
         self.n, self.k = len(x), self.head.k
-        self.length = min(candidates or min(max(FEWEST, self.k // 2), MOST), self.k)
+        self.length = min(candidates, self.k) if candidates else list_length(self.k)
         self.zero_shot = zero_shot or (lambda rows, x: head.log_zero_shot(x))
         self.number, self.offsets = number, torch.tensor(offsets, device=head.features.device)
         self.resuming = False
         self.nearest: Neighbours | None = nearest  # until it is linked
-        self.type = next(kind for most, kind in SMALLEST_TYPES if head.k <= most)
-        self.blocks = x.blocks(self._width) if isinstance(x, Stacked) else row_blocks((self.n, self._width))
-
-    @property
-    def _width(self) -> int:
-        return 2 * self.head.d + self.k
+        self.type = class_type(head.k)
+        width = 2 * head.d + head.k
+        self.blocks = x.blocks(width) if isinstance(x, Stacked) else row_blocks((self.n, width))
 
     def resume(self) -> None:
         """This part takes the place of one that was lost: its z will start from the classes, not from ŷ."""
@@ -239,15 +251,15 @@ class Rows:
         self.fast = compiled_form("compiled_lists", self.log_y) if compiled else None
         self.around = torch.cat([self.classes, *lent])  # with those of images of other parts
         self.classes = self.around[: self.n]  # memory holds them once
+        self.unary = torch.empty_like(self.log_y)
         self.z = self.log_y.new_zeros(len(self.around), self.length)
-        self.z[: self.n] = self.log_y.exp()
+        torch.exp(self.log_y, out=self.z[: self.n])
 
     def fit(self, mu: Tensor, var: Tensor, var0: Tensor, own: Tensor | None) -> None:
         """unary = log ŷ + log p / T, for classes of these μ and Σ (k×d).
 
         own (k): an image gives itself own_k z_ik, which is taken back.
         """
-        self.unary = torch.empty_like(self.log_y)
         natural = self.features.natural(mu, var, var0)
         for block in self.features.blocks():
             rows, classes = block.rows, self.classes[block.rows].long()
