@@ -350,7 +350,12 @@ def other_images(shard: Path) -> None:
     save_shard(shard, tensors, [(100, "it is empty")])
 
 
-@pytest.mark.parametrize("damage", [cut_short, changed_bit, other_features, other_images])
+def labels_without_images(shard: Path) -> None:
+    tensors, _ = opened(shard)
+    save_shard(shard, {**tensors, "labels": tensors["labels"][0]})
+
+
+@pytest.mark.parametrize("damage", [cut_short, changed_bit, other_features, other_images, labels_without_images])
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_damaged_shard_is_made_again(
     zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], number: int

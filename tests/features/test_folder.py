@@ -125,6 +125,17 @@ def test_an_interrupted_split_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(written) == 4
 
 
+def test_a_complete_split_is_not_done_again(tmp_path: Path) -> None:
+    features = made()
+    split(features, tmp_path / "birds", 4)
+    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
+    assert same(split(features, tmp_path / "birds", 4).gather(), features)
+    for other, size in ((features, 3), (features.take(slice(0, 4)), 4), (made(provenance=None), 4)):
+        with pytest.raises(FileError, match=r"is a feature folder already, of other features\. Name another"):
+            split(other, tmp_path / "birds", size)
+    assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
+
+
 def test_no_shard_of_an_earlier_split_stays(tmp_path: Path) -> None:
     split(made(), tmp_path / "birds", 4)
     (tmp_path / "birds" / MANIFEST).unlink()

@@ -61,7 +61,7 @@ def test_the_labels_are_those_of_all_images_together(
     summary = kedge.Predictions(features, whole).summary()
     for name in ("method", "accuracy", "zero_shot_accuracy", "changed", "known", "images", "classes"):
         assert labels.summary[name] == pytest.approx(summary[name]), name
-    assert labels.features == folder.hash
+    assert labels.job["features"] == folder.hash
     assert "300 images, 20 classes" in repr(labels)
 
 

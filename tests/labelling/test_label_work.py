@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import kedge
+from command import run
 from kedge import LabelFolder, adapt_folder
 from kedge.features.folder import FeatureFolder, split
 from kedge.features.simulate import simulate
@@ -89,10 +90,37 @@ def test_a_run_that_was_stopped_at_its_very_end(folder: FeatureFolder, tmp_path:
     done = labels_of(adapt_folder(folder, tmp_path / "labels"))
     (tmp_path / "labels" / WORK).mkdir()
     (tmp_path / "labels" / WORK / "part-00000.rows").write_bytes(b"rows")
-    with pytest.raises(kedge.FileError, match="is a label folder already"):
-        adapt_folder(folder, tmp_path / "labels")
+    assert labels_of(adapt_folder(folder, tmp_path / "labels")) == done
     assert WORK not in os.listdir(tmp_path / "labels")
-    assert labels_of(LabelFolder.open(tmp_path / "labels")) == done
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"), [("kedge", {}), ("stata", {"alpha": float("inf")}), ("kedge", {"known": {3: 1}})], ids=str
+)
+def test_a_complete_job_is_not_done_again(
+    method: str, settings: dict[str, Any], folder: FeatureFolder, tmp_path: Path
+) -> None:
+    done = adapt_folder(folder, tmp_path / "labels", method, **settings)
+    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
+    again = adapt_folder(folder, tmp_path / "labels", method, **settings)
+    assert labels_of(again) == labels_of(done)
+    for other, message in (
+        ({"method": "stata", "alpha": 2.0}, "is a label folder already, with another"),
+        ({"method": method, **settings, "known": {5: 3}}, "with another known labels"),
+        ({"method": method, **settings, "present": [1, 2, 3]}, "with another classes that can occur"),
+    ):
+        with pytest.raises(kedge.FileError, match=message):
+            adapt_folder(folder, tmp_path / "labels", **other)  # type: ignore[arg-type]
+    assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
+
+
+def test_a_table_of_labels_that_were_complete(folder: FeatureFolder, tmp_path: Path) -> None:
+    words = ["adapt", folder.path, "--label-folder", tmp_path / "labels"]
+    assert run(*words).code == 0
+    again = run(*words, "--out", tmp_path / "labels.csv")
+    assert again.code == 0
+    assert f"already done: {tmp_path / 'labels'}" in again.err
+    assert len((tmp_path / "labels.csv").read_text().splitlines()) == 301
 
 
 def test_one_process_at_a_time(folder: FeatureFolder, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from ..errors import FileError, InputError
 from ..files import check_usable, check_writable, stamp, writing
 from ..images.image_set import MANIFEST, is_feature_folder
 from ..memory import check_memory
-from ..progress import track
+from ..progress import notice, track
 from ..ranges import whole
 from ..schema import Meta, Positive, Whole
 from ..tensor_files import check_names, check_path, load_tensors, save_tensors
@@ -218,7 +218,8 @@ class FeatureFolder:
 def split(features: FeatureSet, path: str | Path, images_per_shard: int = IMAGES_PER_SHARD) -> FeatureFolder:
     """Write features as a feature folder, with so many images in each shard. `gather` gives the same features.
 
-    An interrupted split is continued: shards that are there with the same content stay.
+    An interrupted split is continued: shards that are there with the same content stay. A complete one
+    stays as it is.
     """
     size = whole("images_per_shard", images_per_shard, 1, MOST_PER_SHARD)
     starts = range(0, len(features), size)
@@ -229,8 +230,13 @@ def split(features: FeatureSet, path: str | Path, images_per_shard: int = IMAGES
 def write_folder(
     path: str | Path, parts: Iterable[FeatureSet], head: TextHead, provenance: Mapping[str, Any]
 ) -> FeatureFolder:
-    """Write consecutive parts of a FeatureSet as the shards of a feature folder; one part is in memory at a time."""
+    """Write consecutive parts of a FeatureSet as the shards of a feature folder; one part is in memory at a time.
+
+    A complete folder stays as it is; raises FileError if it is of other features.
+    """
     path = check_new_folder(path)
+    there = FeatureFolder.open(path) if is_feature_folder(path) else None
+    other = FileError(f"{path} is a feature folder already, of other features. Name another, or delete it.")
     with writing(path):
         path.mkdir(exist_ok=True)
     entries: list[Entry] = []
@@ -241,10 +247,20 @@ def write_folder(
         columns = Columns.of(part)
         name = shard_name(row, row + len(part))
         tensors = image_tensors(part.image_features, part.labels, part.views, part.paths)
-        entries.append(Entry(name, len(part), _kept(path / name, tensors) or save_shard(path / name, tensors)))
+        kept = _kept(path / name, tensors)
+        if there and not kept:
+            raise other
+        entries.append(Entry(name, len(part), kept or save_shard(path / name, tensors)))
         row += len(part)
     if columns is None:
         raise InputError(f"there are no features to write to {path}. Pass at least one part.")
+    if there:
+        made = columns, tuple(entries), dict(provenance), head.logit_scale, head.class_names
+        found = there.columns, there.entries, there.provenance, there.head.logit_scale, there.head.class_names
+        if made != found or not torch.equal(there.head.features, head.features):
+            raise other
+        notice(f"already done: {path}")
+        return there
     return write_manifest(path, head, columns, entries, provenance)
 
 
@@ -266,18 +282,16 @@ def write_manifest(
 
 
 def check_new_folder(path: str | Path, left: Sequence[str] = ()) -> Path:
-    """The path, if a feature folder can be made there: nothing is there, or what an interrupted run left.
+    """The path, if a feature folder can be made there: nothing is there, or what a run of the same job left.
 
     left: names of files that it may have left beside shards.
     """
     path = check_path(path)
     check_usable(path)
-    if is_feature_folder(path):
-        raise FileError(f"{path} is a feature folder already. Name another, or delete it.")
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise FileError(f"cannot write {path}: it is a link or a file. Name another folder.")
     check_writable(path / MANIFEST if path.is_dir() else path)
-    if path.is_dir():
+    if path.is_dir() and not is_feature_folder(path):
         for there in path.iterdir():
             if shard_range(there.name) is None and there.name not in left and not there.name.startswith(".kedge-"):
                 raise FileError(f"{path} has other files, like {there.name}. Name an empty or a new folder.")

@@ -73,4 +73,6 @@ def load_shard(path: Path, *, verified: bool = False) -> tuple[dict[str, Tensor]
     rows, left_out = tensors["image_features"].shape[:1].numel(), [number for number, _ in header.skipped]
     if numbers is None or rows + len(left_out) != len(numbers) or len(set(left_out) & set(numbers)) != len(left_out):
         raise FileError(f"{path} does not have the images that its name says. Make it again.")
+    if "labels" in tensors and tensors["labels"].shape != (rows,):
+        raise FileError(f"{path} does not have a label for each image. Make it again.")
     return tensors, header

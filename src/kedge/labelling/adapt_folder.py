@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from ..methods.solve.parts import Engine, Parts, here
 from ..progress import track
 from ..ranges import MOST_IMAGES, whole
 from .label_folder import LabelFolder, label_tensors, save_manifest, save_shard
-from .label_work import arranged, check_new_labels, part_file, parts_begun, rows_file, rows_like, work_in
+from .label_work import arranged, check_new_labels, done_before, part_file, parts_begun, rows_file, rows_like, work_in
 
 
 def adapt_folder(
@@ -64,6 +65,15 @@ def adapt_folder(
     out = check_new_labels(out)
     can_occur = present_classes(present, folder.head)
     given = _known(known, folder, can_occur)
+    job = {
+        "method": chosen.name,
+        "settings": settings_of(chosen),
+        "features": folder.hash,
+        "known labels": _digest(*given),
+        "classes that can occur": _digest(can_occur),
+    }
+    if done := done_before(out, job):
+        return done
     parts = whole("parts", (parts_begun(out) or 1) if parts is None else parts, 1, MOST_IMAGES)
     with work_in(out) as work:
         there = arranged(folder, work, chosen, parts, engine)
@@ -76,7 +86,7 @@ def adapt_folder(
                 entries.append(entry)
             summary = {
                 "method": chosen.name,
-                "settings": settings_of(chosen),
+                "settings": job["settings"],
                 **info,
                 "parts": parts,
                 "images": len(folder),
@@ -87,7 +97,7 @@ def adapt_folder(
             mass = joint.mass(rows)
             if can_occur is not None:
                 mass = mass.new_zeros(folder.head.k).index_copy_(0, can_occur, mass)
-            return save_manifest(out, folder.hash, folder.head.class_names, summary, entries, mass)
+            return save_manifest(out, job, folder.head.class_names, summary, entries, mass)
 
 
 def open_rows(
@@ -130,6 +140,11 @@ def _of(numbers: Tensor, images: Tensor, classes: Tensor) -> Tensor | None:
         return None
     at = torch.searchsorted(images, numbers).clamp_max_(len(images) - 1)
     return torch.where(images[at] == numbers, classes[at], UNKNOWN)
+
+
+def _digest(*said: Tensor | None) -> str:
+    """A short name of what a person said."""
+    return sha256(repr([each if each is None else each.tolist() for each in said]).encode()).hexdigest()[:16]
 
 
 def _known(known: Known | None, folder: FeatureFolder, present: Tensor | None) -> tuple[Tensor, Tensor]:

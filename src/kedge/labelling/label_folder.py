@@ -66,7 +66,7 @@ COLUMNS = (
 class Header:
     """What the manifest says beside its tensor."""
 
-    features: str  # the hash of the feature folder
+    job: dict[str, Any]  # what the labels depend on
     class_names: Annotated[list[str], Meta(min_length=1)]
     method: str
     changed: Whole  # labels that differ from zero-shot
@@ -90,7 +90,7 @@ class LabelFolder:
     """The labels of a feature folder. Open one with `open`."""
 
     path: Path
-    features: str  # the hash of the feature folder
+    job: Mapping[str, Any]  # what the labels depend on: the hash of the features, the method, its settings, …
     class_names: tuple[str, ...]
     summary: Mapping[str, Any]  # what the method reports, and counts, as in `Predictions.summary`
     entries: tuple[Entry, ...]
@@ -105,7 +105,7 @@ class LabelFolder:
         tensors, header = load_tensors(path / MANIFEST, KIND, VERSION, Header)
         check_names(path / MANIFEST, tensors, ("mass",))
         summary = {**header.summary, "method": header.method, "changed": header.changed}
-        return cls(path.absolute(), header.features, tuple(header.class_names), summary, tuple(header.shards))
+        return cls(path.absolute(), header.job, tuple(header.class_names), summary, tuple(header.shards))
 
     def __len__(self) -> int:
         return sum(entry.images for entry in self.entries)
@@ -207,7 +207,7 @@ def save_shard(folder: Path, start: int, tensors: Mapping[str, Tensor]) -> Entry
 
 def save_manifest(
     folder: Path,
-    features: str,
+    job: Mapping[str, Any],
     class_names: Sequence[str],
     summary: Mapping[str, Any],
     entries: Sequence[Entry],
@@ -216,7 +216,7 @@ def save_manifest(
     """Complete a folder whose shards are written. mass: Σ_i z_ik, k."""
     told = {name: value for name, value in summary.items() if name not in ("method", "changed")}
     meta = {
-        "features": features,
+        "job": dict(job),
         "class_names": list(class_names),
         "method": summary["method"],
         "changed": summary["changed"],

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,7 +38,7 @@ from ..progress import notice, track
 from ..schema import Whole
 from ..tensor_files import check_path, load_tensors, save_tensors
 from ..words import count
-from .label_folder import MANIFEST
+from .label_folder import MANIFEST, LabelFolder
 
 KIND, VERSION = "arranged folder", 1
 ATTEMPTS = 3  # to arrange the images, if parts are lost
@@ -65,19 +66,28 @@ class Header:
 
 
 def check_new_labels(path: str | Path) -> Path:
-    """The path, if a label folder can be made there: nothing is there, or what an interrupted run left."""
+    """The path, if a label folder can be made there: nothing is there, or what a run of the same job left."""
     path = check_path(path)
     check_usable(path)
-    if (path / MANIFEST).exists():
-        shutil.rmtree(path / WORK, ignore_errors=True)  # there if a run was stopped at its very end
-        raise FileError(f"{path} is a label folder already. Name another, or delete it.")
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise FileError(f"cannot write {path}: it is a link or a file. Name another folder.")
-    names = os.listdir(path) if path.is_dir() else []
+    names = os.listdir(path) if path.is_dir() and not (path / MANIFEST).exists() else []
     if names and (WORK not in names or not all(name.startswith(".kedge-") or shard_range(name) for name in names)):
         raise FileError(f"{path} has other files. Name an empty or a new folder.")
     check_writable(path / MANIFEST if path.is_dir() else path)
     return path
+
+
+def done_before(path: Path, job: Mapping[str, Any]) -> LabelFolder | None:
+    """The labels, if this job is complete; raises FileError if they are of another."""
+    if not (path / MANIFEST).exists():
+        return None
+    labels = LabelFolder.open(path)
+    if other := difference(labels.job, job):
+        raise FileError(f"{path} is a label folder already, with another {other}. Name another folder, or delete it.")
+    shutil.rmtree(path / WORK, ignore_errors=True)  # there if the run was stopped at its very end
+    notice(f"already done: {path}")
+    return labels
 
 
 @contextmanager
