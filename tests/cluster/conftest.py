@@ -5,13 +5,25 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("ray", reason="needs Ray: pip install 'kedge[cluster]'")
-
 from kedge.cluster.connect import ray_library
+
+
+class NeedsRay(pytest.Module):
+    """A file of tests that is skipped as a whole."""
+
+    def collect(self) -> Any:
+        pytest.skip("needs Ray: pip install 'kedge[cluster]'")
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: Any) -> pytest.Module | None:
+    without = module_path.name == "test_without_ray.py"
+    return None if without or find_spec("ray") else NeedsRay.from_parent(parent, path=module_path)
 
 
 @pytest.fixture(scope="session")
