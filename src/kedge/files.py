@@ -15,6 +15,7 @@ from typing import IO
 from .errors import FileError
 
 _NO_FALLOCATE = (errno.EINVAL, errno.EOPNOTSUPP)  # file systems that cannot reserve space
+_TEMPORARY = re.compile(r"\.kedge-[0-9a-f]{16}\.tmp|\.tmp[A-Za-z0-9]{6}")  # the latter are of safetensors
 _ADDRESS = re.compile(r"(?P<kind>[a-z][a-z0-9+.-]+):/+(?P<rest>.*)", re.IGNORECASE)  # Path makes :/ of ://
 
 
@@ -62,6 +63,18 @@ def written_by_rename(path: str | Path) -> Iterator[Path]:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def is_temporary(name: str) -> bool:
+    """Is this a name of files that are being written? They stay if the process is killed."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
+def remove_temporary(folder: Path) -> None:
+    """Remove what killed processes left in a folder to which nobody writes now."""
+    for path in folder.iterdir():
+        if is_temporary(path.name):
+            path.unlink(missing_ok=True)
 
 
 def reserve(file: IO[bytes], size: int) -> None:

@@ -117,12 +117,14 @@ def test_an_interrupted_split_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
         FeatureFolder.open(tmp_path / "birds")
     before = list(written)
     (tmp_path / "birds" / before[1]).write_bytes(b"damaged")
+    (tmp_path / "birds" / ".tmpmEMvPH").write_bytes(b"half of a shard")  # safetensors was killed
     written.clear()
     monkeypatch.setattr(_folder, "save_shard", lambda path, tensors: written.append(path.name) or saving(path, tensors))
     assert same(split(features, tmp_path / "birds", 2).gather(), features)
     assert before[0] not in written
     assert before[1] in written
     assert len(written) == 4
+    assert set(os.listdir(tmp_path / "birds")) == {*before, *written, MANIFEST}
 
 
 def test_a_complete_split_is_not_done_again(tmp_path: Path) -> None:

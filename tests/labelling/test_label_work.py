@@ -46,14 +46,15 @@ def interrupted(folder: FeatureFolder, out: Path, monkeypatch: pytest.MonkeyPatc
 def test_an_interrupted_run_goes_on_from_the_arranged_images(
     parts: int | None, folder: FeatureFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In as many parts as it began with."""
+    """In as many parts as it began with. It may have been killed while it wrote a shard."""
     interrupted(folder, tmp_path / "labels", monkeypatch)
+    (tmp_path / "labels" / ".tmpmEMvPH").write_bytes(b"half of a shard")
     with monkeypatch.context() as patched:
         patched.setattr(label_work, "arrange", stop)  # it is not done again
         labels = adapt_folder(folder, tmp_path / "labels", parts=parts)
     assert labels.summary["parts"] == 2
     assert labels_of(labels) == labels_of(adapt_folder(folder, tmp_path / "other"))
-    assert WORK not in os.listdir(tmp_path / "labels")
+    assert not [name for name in os.listdir(tmp_path / "labels") if name.startswith(".")]
 
 
 @pytest.mark.parametrize(
@@ -90,8 +91,9 @@ def test_a_run_that_was_stopped_at_its_very_end(folder: FeatureFolder, tmp_path:
     done = labels_of(adapt_folder(folder, tmp_path / "labels"))
     (tmp_path / "labels" / WORK).mkdir()
     (tmp_path / "labels" / WORK / "part-00000.rows").write_bytes(b"rows")
+    (tmp_path / "labels" / ".tmpmEMvPH").write_bytes(b"half of a shard")
     assert labels_of(adapt_folder(folder, tmp_path / "labels")) == done
-    assert WORK not in os.listdir(tmp_path / "labels")
+    assert not [name for name in os.listdir(tmp_path / "labels") if name.startswith(".")]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from ..errors import FileError, InputError
-from ..files import check_usable, check_writable, stamp, writing
+from ..files import check_usable, check_writable, is_temporary, remove_temporary, stamp, writing
 from ..images.image_set import MANIFEST, is_feature_folder
 from ..memory import check_memory
 from ..progress import notice, track
@@ -270,6 +270,7 @@ def write_manifest(
     """Complete a folder whose shards are written: its manifest, and no other shards than these."""
     for stray in {shard.name for shard in shards_in(path)} - {entry.name for entry in entries}:
         (path / stray).unlink()
+    remove_temporary(path)
     meta = {
         "logit_scale": head.logit_scale,
         "class_names": list(head.class_names),
@@ -293,7 +294,7 @@ def check_new_folder(path: str | Path, left: Sequence[str] = ()) -> Path:
     check_writable(path / MANIFEST if path.is_dir() else path)
     if path.is_dir() and not is_feature_folder(path):
         for there in path.iterdir():
-            if shard_range(there.name) is None and there.name not in left and not there.name.startswith(".kedge-"):
+            if shard_range(there.name) is None and there.name not in left and not is_temporary(there.name):
                 raise FileError(f"{path} has other files, like {there.name}. Name an empty or a new folder.")
     return path
 

@@ -27,7 +27,7 @@ from ..errors import FileError, SettingError
 from ..features.folder import FeatureFolder
 from ..features.shard import load_shard, shard_range
 from ..features.unfinished import difference
-from ..files import check_usable, check_writable, lock_file, writing
+from ..files import check_usable, check_writable, is_temporary, lock_file, remove_temporary, writing
 from ..memory import check_memory
 from ..methods.contract import SolvesParts
 from ..methods.solve.cells import Cells, arrange
@@ -72,8 +72,9 @@ def check_new_labels(path: str | Path) -> Path:
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise FileError(f"cannot write {path}: it is a link or a file. Name another folder.")
     names = os.listdir(path) if path.is_dir() and not (path / MANIFEST).exists() else []
-    if names and (WORK not in names or not all(name.startswith(".kedge-") or shard_range(name) for name in names)):
-        raise FileError(f"{path} has other files. Name an empty or a new folder.")
+    foreign = [name for name in names if name != WORK and not is_temporary(name) and not shard_range(name)]
+    if foreign or (names and WORK not in names):
+        raise FileError(f"{path} has other files, like {[*foreign, *names][0]}. Name an empty or a new folder.")
     check_writable(path / MANIFEST if path.is_dir() else path)
     return path
 
@@ -85,7 +86,7 @@ def done_before(path: Path, job: Mapping[str, Any]) -> LabelFolder | None:
     labels = LabelFolder.open(path)
     if other := difference(labels.job, job):
         raise FileError(f"{path} is a label folder already, with another {other}. Name another folder, or delete it.")
-    shutil.rmtree(path / WORK, ignore_errors=True)  # there if the run was stopped at its very end
+    _clear(path)  # the run may have been stopped at its very end
     notice(f"already done: {path}")
     return labels
 
@@ -111,7 +112,13 @@ def work_in(labels: Path) -> Iterator[Path]:
                 with suppress(OSError):
                     labels.rmdir()
             raise
-        shutil.rmtree(work, ignore_errors=True)  # while locked: later another process may use it
+        _clear(labels)  # while locked: later another process may use it
+
+
+def _clear(labels: Path) -> None:
+    """Remove what a complete label folder does not need."""
+    shutil.rmtree(labels / WORK, ignore_errors=True)
+    remove_temporary(labels)
 
 
 def parts_begun(labels: str | Path) -> int | None:

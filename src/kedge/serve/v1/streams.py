@@ -19,7 +19,7 @@ from typing import TypeVar
 from starlette.exceptions import HTTPException
 
 from ...errors import FileError, InputError
-from ...files import existing, writing
+from ...files import existing, remove_temporary, writing
 from ...labelling.stream import Stream
 from ...memory import in_bytes
 from .models import ID
@@ -48,8 +48,7 @@ class Streams:
         self.folder = folder
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            for unfinished in folder.glob(".kedge-*.tmp"):  # of a killed server
-                unfinished.unlink(missing_ok=True)
+            remove_temporary(folder)  # of a killed server
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, _Kept] = OrderedDict()  # the last used is last
         self._creating = threading.Lock()
