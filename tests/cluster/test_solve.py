@@ -108,8 +108,9 @@ def test_a_killed_driver_is_started_again(
     driver.wait()
     until(lambda: ray_library().available_resources().get("CPU", 0) >= 3)  # its actors have ended
     expected = together(kedge.adapt_folder(folder, tmp_path / "one"))[0]
-    monkeypatch.setattr("kedge.labelling.adapt_folder.arrange", None)  # not a second time
-    labels = solve.adapt_folder(folder, tmp_path / "labels", actors=3)
+    monkeypatch.setattr("kedge.labelling.label_work.arrange", None)  # not a second time
+    labels = solve.adapt_folder(folder, tmp_path / "labels")  # in as many parts as before
+    assert labels.summary["parts"] == 3
     assert not work.exists()
     assert torch.equal(together(labels)[0], expected)
 
