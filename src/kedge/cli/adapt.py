@@ -122,7 +122,7 @@ def adapt(
     label_folder: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="For a feature folder of any size: write the labels as shards into this new folder."
+            metavar="DIR", help="For more features than memory holds: write the labels as shards into this folder."
         ),
     ] = None,
     cluster: Cluster = None,
