@@ -158,6 +158,17 @@ def test_other_ways_to_lose_an_actor(
     assert hosts.replaced == [1]
 
 
+@pytest.mark.parametrize(
+    ("cores", "number", "threads"),
+    [([16, 2], 2, 2), ([2, 16], 1, 16), ([4, 4, 4], 2, 4), ([4, 4], 4, 2), ([16, 2], 3, 2)],
+)
+def test_each_actor_finds_a_place_on_a_node_of_its_own_if_there_are_enough(
+    cores: list[int], number: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actors, "nodes", lambda: [{"Resources": {"CPU": each}} for each in cores])
+    assert actors._threads(number) == threads
+
+
 def test_losses_without_end(folder: FeatureFolder, tmp_path: Path) -> None:
     hosts = Hosts(3, lambda number, call: "before" if (number, call) == (1, "statistics") else "")
     with pytest.raises(PartLost, match=r"^a part was lost before all had answered statistics: .*Look at the nodes"):

@@ -196,6 +196,7 @@ def test_the_command_line(features: FeatureSet, folder: FeatureFolder, tmp_path:
         (["--label-folder", "labels", "--review", "3"], "--review is not for --label-folder"),
         (["--label-folder", "labels", "--device", "cpu"], "--device is not for --label-folder"),
         (["--cluster", "auto"], "--cluster is for --label-folder"),
+        (["elsewhere", "--label-folder", "labels"], "--label-folder is for one feature folder; got 2 names"),
         (["--label-folder", "labels", "--actors", "3"], "--actors is for --cluster"),
         (["--label-folder", "labels", "--out", "x.parquet"], "Choose .csv or .json"),
     ],
@@ -208,3 +209,10 @@ def test_options_that_do_not_go_together(
     ran = run("adapt", folder.path, *options)
     assert ran.code == 2
     assert message in ran.err
+
+
+def test_what_is_no_feature_folder(tmp_path: Path) -> None:
+    for source, message in ((tmp_path / "nowhere", "error: no folder "), (tmp_path, f"{tmp_path} is none")):
+        ran = run("adapt", source, "--label-folder", tmp_path / "labels")
+        assert ran.code == 2
+        assert message in ran.err

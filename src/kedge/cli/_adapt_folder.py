@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Sequence
 from itertools import chain
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .._version import __version__
-from ..errors import SettingError
+from ..errors import FileError, SettingError
 from ..words import count, percent
 from ._adapt_summary import show_approximations
 from ._show import print_json, tell
@@ -44,8 +45,12 @@ def adapt_folder(
     from ..methods.registry import build, find_method, parse_method
     from ..methods.settings import parse
 
-    if len(source) != 1 or not is_feature_folder(source[0]):
-        raise SettingError(f"--label-folder is for one feature folder; got {source[0]}. Make one with kedge features.")
+    if len(source) != 1:
+        raise SettingError(f"--label-folder is for one feature folder; got {len(source)} names. Name one.")
+    if not os.path.exists(source[0]):
+        raise FileError(f"no folder {source[0]}. Check the path (the current folder is {Path.cwd()}).")
+    if not is_feature_folder(source[0]):
+        raise SettingError(f"--label-folder is for a feature folder; {source[0]} is none. Make one: kedge features")
     if actors is not None and cluster is None:
         raise SettingError("--actors is for --cluster. Leave --actors out.")
     check_new_labels(label_folder)

@@ -74,7 +74,7 @@ class Hosts:
         there = [actor.node.remote() for actor in self.actors]
         waiting = ray_library().wait(there, num_returns=number, timeout=PATIENCE)[1]
         if waiting:
-            notice(f"{len(waiting)} of {number} parts wait until {count(self.threads, 'CPU')} is free for each")
+            notice(f"{len(waiting)} of {number} parts wait; each needs {count(self.threads, 'free CPU')}")
 
     def replace(self, number: int, taken: Iterable[str]) -> str:
         """Another actor in place of one that is gone, on the node that has the fewest; the node.

@@ -218,8 +218,7 @@ class FeatureFolder:
 def split(features: FeatureSet, path: str | Path, images_per_shard: int = IMAGES_PER_SHARD) -> FeatureFolder:
     """Write features as a feature folder, with so many images in each shard. `gather` gives the same features.
 
-    An interrupted split is continued: shards that are there with the same content stay. A complete one
-    stays as it is.
+    An interrupted split is continued: shards that are there with the same content stay. A complete one stays whole.
     """
     size = whole("images_per_shard", images_per_shard, 1, MOST_PER_SHARD)
     starts = range(0, len(features), size)
@@ -232,11 +231,11 @@ def write_folder(
 ) -> FeatureFolder:
     """Write consecutive parts of a FeatureSet as the shards of a feature folder; one part is in memory at a time.
 
-    A complete folder stays as it is; raises FileError if it is of other features.
+    A complete folder stays as it is; raises FileError if it has other features or shards.
     """
     path = check_new_folder(path)
     there = FeatureFolder.open(path) if is_feature_folder(path) else None
-    other = FileError(f"{path} is a feature folder already, of other features. Name another, or delete it.")
+    other = FileError(f"{path} is a feature folder already, with other features or shards. Name another, or delete it.")
     with writing(path):
         path.mkdir(exist_ok=True)
     entries: list[Entry] = []

@@ -143,8 +143,8 @@ def _of(numbers: Tensor, images: Tensor, classes: Tensor) -> Tensor | None:
 
 
 def _digest(*said: Tensor | None) -> str:
-    """A short name of what a person said."""
-    return sha256(repr([each if each is None else each.tolist() for each in said]).encode()).hexdigest()[:16]
+    """What a person said, as a hash."""
+    return sha256(repr([each if each is None else each.tolist() for each in said]).encode()).hexdigest()
 
 
 def _known(known: Known | None, folder: FeatureFolder, present: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -85,7 +85,7 @@ def done_before(path: Path, job: Mapping[str, Any]) -> LabelFolder | None:
         return None
     labels = LabelFolder.open(path)
     if other := difference(labels.job, job):
-        raise FileError(f"{path} is a label folder already, with another {other}. Name another folder, or delete it.")
+        raise FileError(f"{path} is a label folder already, which differs in {other}. Name another, or delete it.")
     _clear(path)  # the run may have been stopped at its very end
     notice(f"already done: {path}")
     return labels
@@ -140,7 +140,7 @@ def arranged(folder: FeatureFolder, work: Path, method: SolvesParts, parts: int,
         header = load_tensors(file, KIND, VERSION, Header)[1]
         if other := difference(asdict(header.task), asdict(task)):
             raise FileError(
-                f"{work.parent} has the beginning of a run with another {other}. Name another folder, or delete this."
+                f"{work.parent} has the beginning of a run that differs in {other}. Name another folder, or delete it."
             )
         _check_offsets(file, header.offsets, parts, len(folder))
         return header

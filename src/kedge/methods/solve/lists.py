@@ -40,6 +40,9 @@ from .temperature import tempered_towards
 FEWEST, MOST = 32, 64  # candidates
 SMALLEST_TYPES = ((1 << 8, torch.uint8), (1 << 15, torch.int16), (1 << 31, torch.int32))  # of class numbers, up to k
 
+Edges: TypeAlias = tuple[Tensor, Tensor, Tensor]  # positions of one end, of the other end, and similarities; each e
+ZeroShot: TypeAlias = Callable[[slice, Tensor], Tensor]  # log ŷ (r×k) of a block of rows and its features (r×d)
+
 
 def list_length(k: int) -> int:
     """C for k classes: half of them, but not less than 32 and not more than 64."""
@@ -52,12 +55,8 @@ def class_type(k: int) -> torch.dtype:
 
 
 def bytes_of_image(k: int, m: int) -> int:
-    """The memory of an image with m neighbours in a solve in float32: its candidates, z four times, and its edges."""
+    """Memory of an image in a solve in float32: its candidates, their log ŷ, z, next z and unary, and m neighbours."""
     return list_length(k) * (class_type(k).itemsize + 4 * 4) + GRAPH_BYTES * m
-
-
-Edges: TypeAlias = tuple[Tensor, Tensor, Tensor]  # positions of one end, of the other end, and similarities; each e
-ZeroShot: TypeAlias = Callable[[slice, Tensor], Tensor]  # log ŷ (r×k) of a block of rows and its features (r×d)
 
 
 class Sums(NamedTuple):
